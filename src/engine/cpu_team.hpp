@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/rows.hpp"
+#include "protocol/lane.hpp"
+
+namespace moelane {
+
+// One thread does all the work of a CPU rank.
+struct CpuTeam {
+  cpu::Store store = cpu::Store::cached;
+
+  int unit() const { return 0; }
+  int units() const { return 1; }
+  bool leader() const { return true; }
+  void barrier() const {}
+  bool last() const { return true; }
+  void copy(void* to, const void* from, std::size_t bytes) const { cpu::copy(to, from, bytes, cpu::Store::cached); }
+  void copy_many(void* const* to, int n, const void* from, std::size_t bytes) const {
+    cpu::copy_to_many(to, n, from, bytes, store);
+  }
+  void sum(const void* const* rows, const float* weights, int n, DType type, std::int64_t hidden, void* out,
+           DType out_type, bool accumulate) const {
+    cpu::SumArgs args{};
+    args.rows = rows;
+    args.weights = weights;
+    args.n = n;
+    args.in = type;
+    args.hidden = hidden;
+    args.out = out;
+    args.out_type = out_type;
+    args.accumulate = accumulate;
+    args.store = store;
+    cpu::weighted_sum(args);
+  }
+  void publish() const { cpu::store_fence(); }
+};
+
+static_assert(Team<CpuTeam>);
+
+}  // namespace moelane

@@ -1,0 +1,19 @@
+#include "moelane/world.hpp"
+
+#include "transport/world_impl.hpp"
+
+namespace moelane {
+
+int World::rank() const { return impl_->rank(); }
+int World::size() const { return impl_->size(); }
+const std::string& World::transport() const { return impl_->transport(); }
+
+void World::all_gather(const void* mine, std::size_t bytes, void* all) { impl_->all_gather(mine, bytes, all); }
+
+void World::barrier() {
+  const char nothing = 0;
+  std::vector<char> all(static_cast<std::size_t>(size()));
+  all_gather(&nothing, 1, all.data());
+}
+
+}  // namespace moelane

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/memory/peers.hpp"
+
+namespace moelane::detail {
+
+// The heaps of all ranks as this rank addresses them: `bytes` zeroed bytes each, unmapped with the object. The memory
+// itself lives until the last rank has let go of it.
+struct Heaps {
+  std::vector<std::byte*> bases;  // [ranks], 4096-byte aligned
+  std::size_t bytes = 0;          // of each
+  std::shared_ptr<void> owner;    // whatever keeps them mapped
+};
+
+// The host side of a transport: membership, memory, and slow exchanges between ranks.
+class WorldImpl {
+ public:
+  virtual ~WorldImpl() = default;
+  virtual const std::string& transport() const = 0;
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  double timeout() const { return timeout_; }
+  // Spins and yields that suit this world's ranks and this machine's cores.
+  void tune(Waiter& waiter) const;
+
+  // Collective. The first `committed` bytes of this rank's heap are reserved at once, so that running out of memory is
+  // an error here and not a signal later; the rest is reserved as it is touched.
+  virtual Heaps map_heaps(std::size_t committed, std::size_t bytes) = 0;
+
+  virtual void all_gather(const void* mine, std::size_t bytes, void* all) = 0;
+
+ protected:
+  WorldImpl(int rank, int size, double timeout) : rank_(rank), size_(size), timeout_(timeout) {}
+
+ private:
+  int rank_, size_;
+  double timeout_;
+};
+
+// Where all heaps are mapped, exchanges go through a small heap of their own by the transport's own operations.
+class MemoryWorld : public WorldImpl {
+ public:
+  void all_gather(const void* mine, std::size_t bytes, void* all) final;
+
+ protected:
+  using WorldImpl::WorldImpl;
+
+ private:
+  void gather_piece(const std::byte* mine, std::size_t bytes, std::byte* all, std::size_t stride);
+
+  std::unique_ptr<Heaps> board_;
+  std::uint64_t round_ = 0;
+};
+
+}  // namespace moelane::detail
