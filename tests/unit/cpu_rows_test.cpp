@@ -509,7 +509,7 @@ std::vector<std::size_t> sizes_to_copy() {
   std::vector<std::size_t> sizes;
   for (std::size_t size = 0; size <= 200; ++size) sizes.push_back(size);
   for (std::size_t size = 250; size <= 330; ++size) sizes.push_back(size);
-  for (std::size_t size : {511, 512, 575, 576, 700, 1023, 4096, 7391, 7392, 14336, 70001})
+  for (std::size_t size : {511U, 512U, 575U, 576U, 700U, 1023U, 4096U, 7391U, 7392U, 14336U, 70001U})
     sizes.push_back(size);
   return sizes;
 }

@@ -1,0 +1,51 @@
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "conformance/child.hpp"
+#include "conformance/cpu_member.hpp"
+#include "conformance/crowd.hpp"
+#include "conformance/puts.hpp"
+#include "conformance/waits.hpp"
+
+namespace moelane::conformance {
+namespace {
+
+// Ranks that are forked processes.
+template <bool Hidden>
+struct ShmFleet {
+  using Member = CpuMember;
+  static constexpr bool kHidden = Hidden;
+
+  static void run(int ranks, const std::function<void(CpuMember&)>& part) {
+    static int worlds = 0;
+    const std::string name = "conformance " + std::to_string(getpid()) + " " + std::to_string(++worlds);
+    std::vector<Child> children;
+    for (int rank = 0; rank < ranks; ++rank) {
+      children.emplace_back([&] {
+        const World world = World::shm(name, rank, ranks);
+        EXPECT_EQ(world.transport(), "shm");
+        CpuMember member(world, !Hidden);
+        part(member);
+        return std::string();
+      });
+    }
+    for (Child& child : children) child.join();
+  }
+};
+static_assert(Fleet<ShmFleet<false>>);
+
+struct Names {
+  template <class F>
+  static std::string GetName(int) {
+    return F::kHidden ? "puts" : "addressable";
+  }
+};
+using Fleets = testing::Types<ShmFleet<false>, ShmFleet<true>>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Shm, Puts, Fleets, Names);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shm, Waits, Fleets, Names);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shm, Crowd, Fleets, Names);
+
+}  // namespace
+}  // namespace moelane::conformance

@@ -1,0 +1,265 @@
+#include "options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <map>
+
+#include "moelane/error.hpp"
+
+namespace moelane::tools {
+namespace {
+
+[[noreturn]] void refuse(const std::string& flag, const std::string& value, const std::string& allowed) {
+  throw Error(ErrorKind::argument,
+              fmt::format("{} is '{}', allowed is {}", flag, value.size() > 60 ? value.substr(0, 57) + "..." : value,
+                          allowed));
+}
+
+template <class N>
+N whole(const std::string& flag, const std::string& text, N low, N high) {
+  N value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+    refuse(flag, text, fmt::format("a whole number from {} to {}", low, high));
+  }
+  return value;
+}
+
+double seconds(const std::string& flag, const std::string& text) {
+  if (text == "inf") return std::numeric_limits<double>::infinity();
+  double value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value > 0) || value > 1e6) {
+    refuse(flag, text, "a number of seconds above 0 and up to 1000000, or inf");
+  }
+  return value;
+}
+
+TokenRange token_range(const std::string& flag, const std::string& text) {
+  constexpr int kMost = (1 << 22) - 1;
+  const std::size_t dots = text.find("..");
+  TokenRange range;
+  range.low = whole<int>(flag, text.substr(0, dots), 0, kMost);
+  range.high = dots == std::string::npos ? range.low : whole<int>(flag, text.substr(dots + 2), 0, kMost);
+  if (range.low > range.high) refuse(flag, text, "a number, or A..B with A no larger than B");
+  return range;
+}
+
+Fault fault_of(const std::string& text) {
+  const std::string allowed = "die:RANK@STEP or stall:RANK@STEP:SECONDS (steps from 1)";
+  Fault fault;
+  std::string rest;
+  if (text.rfind("die:", 0) == 0) {
+    fault.die = true;
+    rest = text.substr(4);
+  } else if (text.rfind("stall:", 0) == 0) {
+    rest = text.substr(6);
+  } else {
+    refuse("--inject", text, allowed);
+  }
+  const std::size_t at = rest.find('@'), colon = rest.find(':');
+  if (at == std::string::npos || (colon == std::string::npos) != fault.die) refuse("--inject", text, allowed);
+  fault.rank = whole<int>("RANK of --inject", rest.substr(0, at), 0, 1023);
+  fault.step = whole<int>("STEP of --inject", rest.substr(at + 1, colon - (at + 1)), 1, 1 << 30);
+  if (!fault.die) fault.seconds = seconds("SECONDS of --inject", rest.substr(colon + 1));
+  return fault;
+}
+
+template <class V>
+V choice(const std::string& flag, const std::string& text, const std::map<std::string, V>& values) {
+  const auto found = values.find(text);
+  if (found != values.end()) return found->second;
+  std::string allowed;
+  for (const auto& [name, value] : values) allowed += (allowed.empty() ? "" : ", ") + name;
+  refuse(flag, text, "one of " + allowed);
+}
+
+const std::map<std::string, DType> kAnswerTypes = {
+    {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}};
+const std::map<std::string, DType> kRowTypes = {
+    {"fp8_e4m3", DType::fp8_e4m3}, {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}};
+
+// What cannot be put into Options at once.
+struct Extras {
+  int scale_block = 128;
+  std::optional<int> max_tokens;
+  bool graph = false, processes = false, sms = false;
+};
+
+void add_job_options(CLI::App& app, Options& o, Extras& extra) {
+  Config& c = o.config;
+  const auto text = [&app](const std::string& flag, const std::string& help, const std::string& shown,
+                           std::function<void(const std::string&)> take) {
+    app.add_option_function<std::string>(flag, std::move(take), help)->type_name(shown);
+  };
+  const auto number = [&](const std::string& flag, const std::string& help, int* to, int low, int high) {
+    text(flag, help + fmt::format(" [{}]", *to), "N", [=](const std::string& v) { *to = whole(flag, v, low, high); });
+  };
+  text("--ranks", "ranks in the world [8]", "N", [&](const std::string& v) {
+    o.ranks = whole("--ranks", v, 1, 1024);
+    o.ranks_given = true;
+  });
+  number("--tp", "ranks of a DP group, which hold the same tokens", &c.tp_size, 1, 1024);
+  number("--experts", "experts in the world", &c.experts, 1, 65536);
+  number("--topk", "experts of a token", &c.topk, 1, 32);
+  number("--hidden", "elements of a row", &c.hidden, 1, 1 << 20);
+  text("--tokens", "tokens of a group, or A..B to draw them for each group and step [128]", "N|A..B",
+       [&](const std::string& v) { o.tokens = token_range("--tokens", v); });
+  text("--max-tokens", "the most tokens a group may bring [the most of --tokens]", "N",
+       [&](const std::string& v) { extra.max_tokens = whole("--max-tokens", v, 1, (1 << 22) - 1); });
+  text("--dtype", "of dispatched rows: fp8_e4m3, bf16, fp16, fp32 [fp8_e4m3]", "TYPE",
+       [&](const std::string& v) { c.dtype = choice("--dtype", v, kRowTypes); });
+  number("--scale-block", "elements of an fp8 row that share a scale; 0: no scales", &extra.scale_block, 0, 1 << 20);
+  text("--combine-dtype", "of answers and output: bf16, fp16, fp32 [bf16]", "TYPE", [&](const std::string& v) {
+    c.combine_dtype = c.out_dtype = choice("--combine-dtype", v, kAnswerTypes);
+  });
+  text("--layout", "of dispatched rows: padded, contiguous, ranked [padded]", "NAME", [&](const std::string& v) {
+    c.layout = choice<Layout>("--layout", v, {{"padded", Layout::padded},
+                                              {"contiguous", Layout::contiguous},
+                                              {"ranked", Layout::ranked}});
+  });
+  number("--alignment", "contiguous layout: each expert starts at a multiple of this", &c.alignment, 1, 65536);
+  text("--routing", "uniform, zipf:S, or a file: safetensors, ESFT text, JSON of expert counts [uniform]", "SPEC",
+       [&](const std::string& v) { o.routing = v; });
+  text("--placement", "contiguous, or a JSON file with the rank of each expert [contiguous]", "SPEC",
+       [&](const std::string& v) { o.placement = v; });
+  text("--transport", "auto, threads, shm [auto]", "NAME", [&](const std::string& v) {
+    o.transport = choice<std::string>("--transport", v, {{"auto", "shm"}, {"threads", "threads"}, {"shm", "shm"}});
+  });
+  text("--way", "auto, put, direct [auto]", "NAME", [&](const std::string& v) {
+    c.way = choice<Way>("--way", v, {{"auto", Way::automatic}, {"put", Way::put}, {"direct", Way::direct}});
+  });
+  text("--calls", "whole, split [whole]", "KIND", [&](const std::string& v) {
+    o.split = choice<bool>("--calls", v, {{"whole", false}, {"split", true}});
+  });
+  text("--capacity", "rows of each expert (padded) or of a rank [what any routing may need]", "N",
+       [&](const std::string& v) { o.capacity = whole("--capacity", v, 1, std::numeric_limits<int>::max()); });
+  app.add_flag("--accumulate", o.accumulate, "add to what the output holds");
+  app.add_flag("--partial-sums", c.partial_sums, "sum at the expert's rank, send bf16 sums (other rounding)");
+  app.add_flag("--force-puts", c.force_puts, "send everything by puts, as over a network");
+  number("--steps", "steps to do", &o.steps, 1, 1 << 30);
+  number("--in-flight", "lanes", &c.in_flight, 1, 64);
+  text("--timeout", "seconds a call may wait for its peers, or inf [30]", "SECONDS",
+       [&](const std::string& v) { c.timeout = seconds("--timeout", v); });
+  text("--inject", "a fault: die:RANK@STEP or stall:RANK@STEP:SECONDS", "FAULT",
+       [&](const std::string& v) { o.fault = fault_of(v); });
+  app.add_flag("--processes", extra.processes, "one process a rank (shm always has)");
+  text("--num-sms", "SMs of a GPU that the ranks may take", "N", [&](const std::string& v) {
+    whole("--num-sms", v, 1, 1024);
+    extra.sms = true;
+  });
+  app.add_flag("--graph", extra.graph, "replay CUDA graphs");
+  text("--seed", "of all random data [1]", "N", [&](const std::string& v) {
+    o.seed = whole<std::uint64_t>("--seed", v, 0, std::numeric_limits<std::uint64_t>::max());
+  });
+  text("--json", "write the result to FILE, - for standard output", "FILE", [&](const std::string& v) { o.json = v; });
+  text("--trace", "write what each rank did when to FILE, for Perfetto", "FILE",
+       [&](const std::string& v) { o.trace = v; });
+  app.add_flag("--quiet", o.quiet, "print nothing but errors");
+}
+
+// Fills in what follows from the rest, and checks what no single flag shows.
+void complete(Options& o, const Extras& extra) {
+  Config& c = o.config;
+  if (const char* size = std::getenv("WORLD_SIZE"); size != nullptr && std::getenv("RANK") != nullptr) {
+    const int launched = whole("WORLD_SIZE", std::string(size), 1, 1024);
+    if (o.ranks_given && o.ranks != launched) {
+      refuse("--ranks", std::to_string(o.ranks), fmt::format("the WORLD_SIZE of {} that the launcher set", launched));
+    }
+    o.ranks = launched;
+    o.launched = true;
+  }
+  if (o.transport == "auto") o.transport = "shm";
+  if (extra.graph) refuse("--graph", "given", "none with the CPU transport " + o.transport);
+  if (extra.sms) refuse("--num-sms", "given", "none with the CPU transport " + o.transport);
+  if (extra.processes && o.transport == "threads") refuse("--processes", "given", "none with --transport threads");
+  c.max_tokens = extra.max_tokens.value_or(std::max(o.tokens.high, 1));
+  if (o.tokens.high > c.max_tokens) {
+    refuse("--tokens", fmt::format("{}..{}", o.tokens.low, o.tokens.high),
+           fmt::format("0 to the --max-tokens of {}", c.max_tokens));
+  }
+  if (c.dtype == DType::fp8_e4m3 && extra.scale_block > 0) {
+    c.scale_columns = (c.hidden + extra.scale_block - 1) / extra.scale_block;
+    c.scale_bytes = 4;
+  }
+  if (o.split && c.way == Way::direct) refuse("--calls", "split", "whole with --way direct");
+  if (o.fault.rank >= o.ranks) {
+    refuse("RANK of --inject", std::to_string(o.fault.rank), fmt::format("0 to {}", o.ranks - 1));
+  }
+  if (o.fault.step > o.steps) {
+    refuse("STEP of --inject", std::to_string(o.fault.step), fmt::format("1 to the --steps of {}", o.steps));
+  }
+  c.validate(o.ranks);
+  if (o.capacity == 0) {
+    // No routing needs more: every token of every group for one expert (as often as it can be repeated), or for one
+    // rank, where it takes at most topk rows and each expert at most alignment - 1 more.
+    const long long tokens = static_cast<long long>(o.ranks / c.tp_size) * c.max_tokens;
+    const int repeats = (c.topk + c.experts - 1) / c.experts;
+    long long rows = tokens * repeats;
+    if (c.layout == Layout::contiguous) {
+      rows = tokens * c.topk + static_cast<long long>(c.experts) * (c.alignment - 1);
+    } else if (c.layout == Layout::ranked) {
+      rows = tokens;
+    }
+    o.capacity = static_cast<std::int32_t>(std::min<long long>(rows, std::numeric_limits<std::int32_t>::max()));
+  }
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, char** argv) {
+  Options o;
+  Extras extra;
+  o.config.experts = 256;
+  o.config.topk = 8;
+  o.config.hidden = 7168;
+  o.config.dtype = DType::fp8_e4m3;
+
+  CLI::App app("Moves mixture-of-experts tokens to their experts and back, and checks every byte.", "moelane");
+  app.set_version_flag("--version", "moelane " MOELANE_VERSION);
+  app.require_subcommand(1);
+  CLI::App* run = app.add_subcommand("run", "do the job on this machine and check it against a plain reference");
+  CLI::App* bench = app.add_subcommand("bench", "time it, beside the floor of the memory");
+  CLI::App* plan = app.add_subcommand("plan", "heap sizes, bytes on each link and floors, before anything is allocated");
+  CLI::App* doctor = app.add_subcommand("doctor", "what this machine has and which transports will work");
+  for (CLI::App* job : {run, bench, plan}) add_job_options(*job, o, extra);
+  int steps = 20;
+  for (CLI::App* job : {bench}) {
+    job->add_flag("--baseline", o.baseline, "time the standard all-to-all ways beside it");
+    job->add_option_function<std::string>(
+        "--warmup", [&](const std::string& v) { o.warmup = whole("--warmup", v, 0, 1 << 20); },
+        "steps before the timed ones [2]");
+  }
+  (void)doctor;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& e) {
+    app.exit(e);
+    return std::nullopt;
+  } catch (const CLI::CallForVersion& e) {
+    app.exit(e);
+    return std::nullopt;
+  } catch (const CLI::ParseError& e) {
+    throw Error(ErrorKind::argument, fmt::format("{}; see moelane {} --help for what is allowed", e.what(),
+                                                 app.get_subcommands().empty()
+                                                     ? ""
+                                                     : app.get_subcommands().front()->get_name()));
+  }
+  if (*doctor) {
+    o.command = Command::doctor;
+    return o;
+  }
+  o.command = *bench ? Command::bench : *plan ? Command::plan : Command::run;
+  if (*bench && bench->count("--steps") == 0) o.steps = steps;
+  complete(o, extra);
+  return o;
+}
+
+}  // namespace moelane::tools

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "moelane/config.hpp"
+#include "workload.hpp"
+
+namespace moelane::tools {
+
+enum class Command { run, bench, plan, doctor };
+
+// A rank that misbehaves: die:RANK@STEP or stall:RANK@STEP:SECONDS, before the dispatch of that step (from 1).
+struct Fault {
+  bool die = false;
+  int rank = -1, step = 0;
+  double seconds = 0;
+};
+
+// Everything that `moelane run` and its siblings are told; checked, with the defaults filled in.
+struct Options {
+  Command command = Command::run;
+  int ranks = 8;
+  bool ranks_given = false;
+  bool launched = false;  // this process is one rank of somebody's launcher (RANK, WORLD_SIZE)
+  Config config;  // complete but for symmetric_bytes
+  TokenRange tokens{128, 128};
+  std::string routing = "uniform";
+  std::string placement = "contiguous";
+  std::string transport = "auto";
+  bool split = false;
+  bool accumulate = false;
+  std::int32_t capacity = 0;  // rows of each expert (padded) or in all; filled in when not given
+  int steps = 3;
+  int warmup = 2;  // bench
+  bool baseline = false;
+  Fault fault;
+  std::uint64_t seed = 1;
+  std::string json, trace;
+  bool quiet = false;
+
+  bool padded() const { return config.layout == Layout::padded; }
+};
+
+// Reads the command line. Throws Error(argument) with one sentence for whatever is wrong with it; nothing is returned
+// when help or the version was asked for and printed.
+std::optional<Options> parse_options(int argc, char** argv);
+
+}  // namespace moelane::tools

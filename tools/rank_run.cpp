@@ -1,0 +1,253 @@
+#include "rank_run.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "buffers.hpp"
+#include "placement_file.hpp"
+#include "random.hpp"
+
+namespace moelane::tools {
+namespace {
+
+std::int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+class Run {
+ public:
+  Run(const Options& options, const RoutingSource& routing, World world, RankReport& report)
+      : options_(options),
+        config_(options.config),
+        placement_(placement_of(options)),
+        workload_(config_, options.ranks, routing, options.tokens, options.seed),
+        world_(std::move(world)),
+        report_(report) {
+    config_.symmetric_bytes = symmetric_bytes(options_, placement_.max_local_experts(), 1);
+    engine_ = std::make_unique<Engine>(world_, config_, placement_);
+    for (int lane = 0; lane < config_.in_flight; ++lane) {
+      buffers_.push_back(allocate_buffers(*engine_, options_, lane));
+    }
+    report_.heap_bytes = config_.heap_bytes(options.ranks);
+    report_.mapped_bytes = engine_->mapped_bytes();
+    report_.way = engine_->direct() && !options.split ? "direct" : "put";
+    report_.rows.resize(static_cast<std::size_t>(config_.experts));
+    engine_->set_trace([this](const TraceEvent& event) { trace(event); });
+  }
+
+  void all_steps() {
+    const int together = options_.split ? config_.in_flight : 1;
+    for (int step = 0; step < options_.steps; step += together) {
+      some_steps(step, std::min(together, options_.steps - step));
+      progress(step + together);
+    }
+  }
+
+ private:
+  struct Active {
+    int step, lane;
+    std::vector<GroupStep> groups;
+    std::vector<std::byte> old;
+  };
+
+  int group() const { return world_.rank() / config_.tp_size; }
+  StepBuffers& buffers(const Active& a) { return buffers_[static_cast<std::size_t>(a.lane)]; }
+  const GroupStep& mine(const Active& a) const { return a.groups[static_cast<std::size_t>(group())]; }
+  TensorView out_of(const Active& a) {
+    return TensorView::dense(buffers(a).out.data(), config_.out_dtype, {mine(a).tokens, config_.hidden});
+  }
+
+  // What combine adds to: for each step and group its own values, in (-1, 1), whatever lane it is on.
+  std::vector<std::byte> old_output(const Active& a) {
+    std::vector<std::byte> out(buffers(a).out.size());
+    Random random(options_.seed, static_cast<std::uint64_t>(a.step), static_cast<std::uint64_t>(group()),
+                  stream::first_free + 64);
+    const std::size_t size = size_of(config_.out_dtype);
+    for (std::size_t at = 0; at < out.size(); at += size) {
+      const auto bits = static_cast<std::uint32_t>(random.next());
+      const std::uint32_t value = config_.out_dtype == DType::bf16   ? (bits & 0x807FU) | 0x3F00U
+                                  : config_.out_dtype == DType::fp16 ? (bits & 0x83FFU) | 0x3800U
+                                                                     : (bits & 0x807FFFFFU) | 0x3F000000U;
+      std::memcpy(out.data() + at, &value, size);
+    }
+    return out;
+  }
+
+  // `count` steps, each on its lane; with split calls their halves interleave, as two micro-batches do.
+  void some_steps(int first, int count) {
+    std::vector<Active> active;
+    for (int i = 0; i < count; ++i) {
+      Active a{first + i, (first + i) % config_.in_flight, {}, {}};
+      for (int g = 0; g < workload_.groups(); ++g) a.groups.push_back(workload_.make(a.step, g));
+      active.push_back(std::move(a));
+    }
+    const auto at = static_cast<std::size_t>(first);
+    report_.dispatch.resize(at + active.size());
+    report_.combine.resize(at + active.size());
+    world_.barrier();
+    for (const Active& a : active) misbehave(a.step + 1);
+    if (options_.split) {
+      for (Active& a : active) {
+        timed(report_.dispatch, a, [&] { engine_->dispatch_send(a.lane, input_of(config_, mine(a))); });
+      }
+      for (Active& a : active) {
+        timed(report_.dispatch, a, [&] { engine_->dispatch_recv(a.lane, buffers(a).output()); });
+      }
+    } else {
+      Active& a = active.front();
+      timed(report_.dispatch, a,
+            [&] { engine_->dispatch(a.lane, input_of(config_, mine(a)), buffers(a).output()); });
+    }
+    for (Active& a : active) {
+      check_dispatch(a);
+      run_experts(options_, placement_, world_.rank(), buffers(a));
+      if (options_.accumulate) a.old = buffers(a).out = old_output(a);
+    }
+    world_.barrier();
+    if (options_.split) {
+      for (Active& a : active) {
+        timed(report_.combine, a, [&] { engine_->combine_send(a.lane, buffers(a).expert_rows); });
+      }
+      for (Active& a : active) {
+        timed(report_.combine, a, [&] { engine_->combine_recv(a.lane, out_of(a), options_.accumulate); });
+      }
+    } else {
+      Active& a = active.front();
+      timed(report_.combine, a,
+            [&] { engine_->combine(a.lane, buffers(a).expert_rows, out_of(a), options_.accumulate); });
+    }
+    for (const Active& a : active) check_combine(a);
+  }
+
+  template <class Call>
+  void timed(std::vector<std::vector<Span>>& spans, const Active& a, const Call& call) {
+    step_ = a.step;
+    Span span{now_ns(), 0};
+    call();
+    span.end = now_ns();
+    spans[static_cast<std::size_t>(a.step)].push_back(span);
+  }
+
+  void misbehave(int step) {
+    const Fault& fault = options_.fault;
+    if (fault.rank != world_.rank() || fault.step != step) return;
+    if (!fault.die) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(fault.seconds));
+    } else if (options_.transport == "threads") {
+      engine_.release();  // a dead rank says no farewell  NOLINT(bugprone-unused-return-value)
+      throw InjectedDeath{};
+    } else {
+      kill(getpid(), SIGKILL);
+    }
+  }
+
+  void count_mismatch(const Difference& difference, const char* what, const Active& a) {
+    if (difference.bytes == 0) return;
+    if (report_.mismatches == 0) {
+      report_.verdict = "mismatch";
+      report_.exit_code = 1;
+      report_.sentence = fmt::format("rank {}, step {}: {} differs from the reference: {}", world_.rank(), a.step + 1,
+                                     what, difference.first);
+    }
+    report_.mismatches += difference.bytes;
+  }
+
+  void check_dispatch(const Active& a) {
+    const int rank = world_.rank();
+    const auto expected = expected_dispatch(config_, placement_.rank_of(), rank, a.groups, options_.capacity);
+    count_mismatch(compare_dispatch(config_, placement_.rank_of(), rank, a.groups, expected,
+                                    buffers(a).view(options_)),
+                   "the dispatch output", a);
+    report_.dispatch_digests.push_back(digest_dispatch(options_, placement_.local_experts(rank), buffers(a)));
+    report_.rows_dispatched += static_cast<std::int64_t>(expected.rows.size());
+    const auto experts = placement_.experts_of(rank);
+    for (std::size_t local = 0; local < experts.size(); ++local) {
+      report_.rows[static_cast<std::size_t>(experts[local])] += buffers(a).counts[local];
+    }
+    if (rank % config_.tp_size != 0) return;  // a group's routing is counted once
+    const GroupStep& own = mine(a);
+    for (int t = 0; t < own.tokens; ++t) {
+      std::set<std::int32_t> ranks;
+      for (int k = 0; k < config_.topk; ++k) {
+        const std::int32_t id = own.ids[static_cast<std::size_t>(t * config_.topk + k)];
+        if (id >= 0) ranks.insert(placement_.rank_of()[static_cast<std::size_t>(id)]);
+      }
+      report_.rank_visits += static_cast<std::int64_t>(ranks.size());
+      ++report_.tokens_routed;
+    }
+  }
+
+  void check_combine(const Active& a) {
+    const GroupStep& own = mine(a);
+    const std::vector<std::byte> expected = expected_combine(
+        config_, placement_.rank_of(), own, options_.accumulate ? a.old.data() : nullptr, {});
+    const std::vector<std::byte>& got = buffers_[static_cast<std::size_t>(a.lane)].out;
+    Difference difference;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (expected[i] == got[i]) continue;
+      const std::size_t element = i / size_of(config_.out_dtype);
+      if (difference.bytes++ == 0) {
+        difference.first = fmt::format("token {}, element {}", element / static_cast<std::size_t>(config_.hidden),
+                                       element % static_cast<std::size_t>(config_.hidden));
+      }
+    }
+    count_mismatch(difference, "the combined output", a);
+    report_.combine_digests.push_back(digest_bytes(got.data(), expected.size(), 0));
+    report_.tokens_combined += own.tokens;
+  }
+
+  void trace(const TraceEvent& event) {
+    if (event.peer < 0) {
+      (std::string_view(event.name).starts_with("dispatch") ? report_.dispatch_bytes : report_.combine_bytes) +=
+          event.bytes;
+    }
+    if (options_.trace.empty()) return;
+    report_.trace.push_back({event.name, event.lane, step_ + 1, event.peer, event.begin_ns, event.end_ns, event.bytes});
+  }
+
+  void progress(int done) {
+    if (world_.rank() != 0 || options_.quiet || isatty(STDERR_FILENO) == 0) return;
+    const std::int64_t now = now_ns();
+    const bool last = done >= options_.steps;
+    if (!last && now - shown_ns_ < 500'000'000) return;
+    if (shown_ns_ == 0 && last) return;  // too short for a line
+    shown_ns_ = now;
+    fmt::print(stderr, "\r{} of {} steps{}", std::min(done, options_.steps), options_.steps, last ? "\n" : "");
+  }
+
+  const Options& options_;
+  Config config_;
+  Placement placement_;
+  Workload workload_;
+  World world_;
+  RankReport& report_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<StepBuffers> buffers_;
+  int step_ = 0;
+  std::int64_t shown_ns_ = 0;
+};
+
+}  // namespace
+
+Placement placement_of(const Options& options) {
+  if (options.placement == "contiguous") return Placement::even(options.config.experts, options.ranks);
+  return Placement::table(read_placement(options.placement, options.config.experts, options.ranks), options.ranks);
+}
+
+void run_rank(const Options& options, const RoutingSource& routing, World world, RankReport& report) {
+  Run run(options, routing, std::move(world), report);
+  run.all_steps();
+}
+
+}  // namespace moelane::tools

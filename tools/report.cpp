@@ -1,0 +1,258 @@
+#include "report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <numeric>
+
+#include "buffers.hpp"
+
+namespace moelane::tools {
+namespace {
+
+using nlohmann::json;
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (values[high] - values[low]) * (at - static_cast<double>(low));
+}
+
+using Spans = std::vector<std::vector<Span>> RankReport::*;
+
+// Microseconds of each step: from the first rank's start to the last rank's end, both halves of split calls added.
+std::vector<double> step_times(const std::vector<RankReport>& reports, Spans spans, std::size_t skip) {
+  std::vector<double> out;
+  std::size_t steps = reports.empty() ? 0 : (reports[0].*spans).size();
+  for (const RankReport& r : reports) steps = std::min(steps, (r.*spans).size());
+  for (std::size_t step = skip; step < steps; ++step) {
+    double us = 0;
+    std::size_t parts = (reports[0].*spans)[step].size();
+    for (const RankReport& r : reports) parts = std::min(parts, (r.*spans)[step].size());
+    for (std::size_t part = 0; part < parts; ++part) {
+      std::int64_t begin = INT64_MAX, end = 0;
+      for (const RankReport& r : reports) {
+        begin = std::min(begin, (r.*spans)[step][part].begin);
+        end = std::max(end, (r.*spans)[step][part].end);
+      }
+      us += static_cast<double>(end - begin) / 1000;
+    }
+    if (parts > 0) out.push_back(us);
+  }
+  return out;
+}
+
+json timing(const std::vector<double>& us, double bytes, const json& floor) {
+  return {{"us", {{"median", quantile(us, 0.5)}, {"p99", quantile(us, 0.99)}, {"min", quantile(us, 0)}}},
+          {"bytes", bytes},
+          {"floor_us", floor}};
+}
+
+double imbalance(const std::vector<double>& loads) {
+  const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
+  return sum == 0 ? 1 : *std::max_element(loads.begin(), loads.end()) * static_cast<double>(loads.size()) / sum;
+}
+
+json config_json(const Options& o) {
+  const Config& c = o.config;
+  return {{"ranks", o.ranks},
+          {"tp", c.tp_size},
+          {"experts", c.experts},
+          {"topk", c.topk},
+          {"hidden", c.hidden},
+          {"tokens", {o.tokens.low, o.tokens.high}},
+          {"max_tokens", c.max_tokens},
+          {"dtype", name_of(c.dtype)},
+          {"scale_columns", c.scale_columns},
+          {"combine_dtype", name_of(c.combine_dtype)},
+          {"layout", name_of(c.layout)},
+          {"alignment", c.alignment},
+          {"capacity", o.capacity},
+          {"routing", o.routing},
+          {"placement", o.placement},
+          {"way", name_of(c.way)},
+          {"calls", o.split ? "split" : "whole"},
+          {"accumulate", o.accumulate},
+          {"partial_sums", c.partial_sums},
+          {"force_puts", c.force_puts},
+          {"steps", o.steps},
+          {"in_flight", c.in_flight},
+          {"seed", o.seed}};
+}
+
+std::string digest(const std::vector<RankReport>& reports, std::vector<std::uint64_t> RankReport::*digests) {
+  std::uint64_t all = 0;
+  for (const RankReport& r : reports) all = digest_bytes((r.*digests).data(), (r.*digests).size() * 8, all);
+  return fmt::format("{:016x}", all);
+}
+
+std::string amount(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t u = 0;
+  for (; bytes >= 1024 && u < 4; ++u) bytes /= 1024;
+  return fmt::format("{:.{}f} {}", bytes, u == 0 ? 0 : 1, units[u]);
+}
+
+void print_phase(const char* name, const json& phase) {
+  const json& us = phase.at("us");
+  fmt::print("  {:<9} median {:>9.1f} us   p99 {:>9.1f} us   min {:>9.1f} us   {:>10} moved", name,
+             us.at("median").get<double>(), us.at("p99").get<double>(), us.at("min").get<double>(),
+             amount(phase.at("bytes").get<double>()));
+  if (phase.at("floor_us").is_number()) fmt::print("   floor {:.1f} us", phase.at("floor_us").get<double>());
+  fmt::print("\n");
+}
+
+}  // namespace
+
+json compose(const Options& options, const RoutingSource& routing, const std::vector<RankReport>& reports) {
+  const std::size_t warm = options.command == Command::bench ? static_cast<std::size_t>(options.warmup) : 0;
+  json out;
+  out["config"] = config_json(options);
+  out["transport"] = options.transport;
+  std::string verdict = "verified";
+  int exit_code = 0;
+  json ranks = json::array();
+  std::int64_t rows = 0, tokens = 0, mismatches = 0, visits = 0, routed = 0;
+  double dispatch_bytes = 0, combine_bytes = 0;
+  std::vector<double> by_expert(static_cast<std::size_t>(options.config.experts)), by_rank;
+  for (const RankReport& r : reports) {
+    // The cause before its consequences: a wrong result, then bad input, then what peers of a failed rank saw.
+    const auto weight = [](int code) { return code == 1 ? 4 : code == 2 ? 3 : code == 3 ? 2 : 0; };
+    if (weight(r.exit_code) > weight(exit_code) || (r.exit_code == exit_code && verdict == "aborted")) {
+      exit_code = r.exit_code;
+      verdict = r.verdict;
+    }
+    rows += r.rows_dispatched;
+    tokens += r.tokens_combined;
+    mismatches += r.mismatches;
+    visits += r.rank_visits;
+    routed += r.tokens_routed;
+    dispatch_bytes += static_cast<double>(r.dispatch_bytes);
+    combine_bytes += static_cast<double>(r.combine_bytes);
+    double here = 0;
+    for (std::size_t e = 0; e < r.rows.size(); ++e) {
+      by_expert[e] += static_cast<double>(r.rows[e]);
+      here += static_cast<double>(r.rows[e]);
+    }
+    by_rank.push_back(here);
+    if (r.exit_code != 0) ranks.push_back({{"rank", r.rank}, {"verdict", r.verdict}, {"sentence", r.sentence}});
+  }
+  const RankReport& first = reports.front();
+  const double steps = std::max(1, options.steps);
+  out["verdict"] = verdict;
+  out["exit_code"] = exit_code;
+  out["failures"] = ranks;
+  out["way"] = first.way;
+  out["rows_dispatched"] = rows;
+  out["tokens_combined"] = tokens;
+  out["mismatches"] = mismatches;
+  out["digest"] = {{"dispatch", digest(reports, &RankReport::dispatch_digests)},
+                   {"combine", digest(reports, &RankReport::combine_digests)}};
+  out["heap_bytes"] = first.heap_bytes;
+  out["mapped_bytes"] = first.mapped_bytes;
+  out["symmetric_bytes"] = first.mapped_bytes - first.heap_bytes;
+  out["imbalance"] = {{"expert", imbalance(by_expert)}, {"rank", imbalance(by_rank)}};
+  out["ranks_per_token"] = routed == 0 ? 0 : static_cast<double>(visits) / static_cast<double>(routed);
+  const json& extra = first.extra;
+  out["dispatch"] = timing(step_times(reports, &RankReport::dispatch, warm), dispatch_bytes / steps,
+                           extra.value("floor_dispatch_us", json()));
+  out["combine"] = timing(step_times(reports, &RankReport::combine, warm), combine_bytes / steps,
+                          extra.value("floor_combine_us", json()));
+  if (extra.contains("baselines")) out["baselines"] = extra.at("baselines");
+  if (extra.contains("bench")) out["bench"] = extra.at("bench");
+  out["routing"] = routing.description();
+  const std::int64_t there = routing.tokens_available();
+  const std::int64_t asked = static_cast<std::int64_t>(options.steps) * (options.ranks / options.config.tp_size) *
+                             options.tokens.high;
+  out["routing_wraps"] = there >= 0 && asked > there;
+  if (there >= 0) out["routing_tokens"] = there;
+  return out;
+}
+
+void print_report(const Options& o, const json& r) {
+  const Config& c = o.config;
+  const std::string tokens =
+      o.tokens.low == o.tokens.high ? fmt::format("{}", o.tokens.low) : fmt::format("{}..{}", o.tokens.low, o.tokens.high);
+  fmt::print("moelane {}: {} ranks ({}), DP groups of {}, {} experts, top-{}, hidden {}, {} tokens a group\n",
+             o.command == Command::bench ? "bench" : "run", o.ranks, o.transport, c.tp_size, c.experts, c.topk, c.hidden,
+             tokens);
+  fmt::print("  rows {}{}, answers {}, layout {}, {} calls, {} way, {} steps, {} lanes, routing {}\n", name_of(c.dtype),
+             c.scale_columns > 0 ? fmt::format(" with {} scales", c.scale_columns) : "", name_of(c.combine_dtype),
+             name_of(c.layout), o.split ? "split" : "whole", r.at("way").get<std::string>(), o.steps, c.in_flight,
+             r.at("routing").get<std::string>());
+  if (r.at("routing_wraps").get<bool>()) {
+    fmt::print("  the routing file has {} tokens, fewer than the steps ask for, and is used again from its start\n",
+               r.at("routing_tokens").get<std::int64_t>());
+  }
+  print_phase("dispatch", r.at("dispatch"));
+  print_phase("combine", r.at("combine"));
+  if (r.contains("baselines")) {
+    for (const json& b : r.at("baselines")) {
+      fmt::print("  {:<40} median {:>9.1f} us\n", b.at("name").get<std::string>(), b.at("us").at("median").get<double>());
+    }
+  }
+  fmt::print("  heap {} a rank, beside {} of symmetric tensors\n", amount(r.at("heap_bytes").get<double>()),
+             amount(r.at("symmetric_bytes").get<double>()));
+  fmt::print("  imbalance (max / mean): experts {:.3f}, ranks {:.3f}; {:.3f} ranks a token\n",
+             r.at("imbalance").at("expert").get<double>(), r.at("imbalance").at("rank").get<double>(),
+             r.at("ranks_per_token").get<double>());
+  fmt::print("  digests: dispatch {}, combine {}\n", r.at("digest").at("dispatch").get<std::string>(),
+             r.at("digest").at("combine").get<std::string>());
+  if (r.at("verdict") == "verified") {
+    fmt::print("verified: {} rows dispatched, {} tokens combined, every byte as the reference has it\n",
+               r.at("rows_dispatched").get<std::int64_t>(), r.at("tokens_combined").get<std::int64_t>());
+  } else {
+    fmt::print("failed ({}): {} of {} ranks, {} wrong bytes\n", r.at("verdict").get<std::string>(),
+               r.at("failures").size(), o.ranks, r.at("mismatches").get<std::int64_t>());
+  }
+}
+
+json compose_trace(const std::vector<RankReport>& reports) {
+  json events = json::array();
+  std::int64_t origin = INT64_MAX;
+  for (const RankReport& r : reports) {
+    for (const json& e : r.trace) origin = std::min(origin, e[4].get<std::int64_t>());
+  }
+  for (const RankReport& r : reports) {
+    events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", r.rank}, {"tid", 0},
+                      {"args", {{"name", fmt::format("rank {}", r.rank)}}}});
+    for (const json& e : r.trace) {
+      const int peer = e[3];
+      json args = {{"step", e[2]}};
+      if (peer >= 0) args["peer"] = peer;
+      if (peer < 0) args["bytes"] = e[6];
+      events.push_back({{"ph", "X"},
+                        {"name", peer >= 0 ? fmt::format("wait for rank {}", peer) : e[0].get<std::string>()},
+                        {"cat", peer >= 0 ? "wait" : "phase"},
+                        {"pid", r.rank},
+                        {"tid", e[1]},
+                        {"ts", static_cast<double>(e[4].get<std::int64_t>() - origin) / 1000},
+                        {"dur", static_cast<double>(e[5].get<std::int64_t>() - e[4].get<std::int64_t>()) / 1000},
+                        {"args", args}});
+    }
+  }
+  return {{"traceEvents", events}, {"displayTimeUnit", "ns"}};
+}
+
+void write_json(const std::string& flag, const std::string& path, const json& value) {
+  if (path == "-") {
+    std::cout << value.dump(2) << std::endl;
+    return;
+  }
+  std::ofstream file(path);
+  file << value.dump(2) << '\n';
+  file.close();
+  if (!file) {
+    throw Error(ErrorKind::argument, fmt::format("{} is '{}', allowed is a file that can be written: {}", flag, path,
+                                                 std::strerror(errno)));
+  }
+}
+
+}  // namespace moelane::tools
