@@ -86,6 +86,11 @@ std::size_t symmetric_bytes(const Options& options, int max_local_experts, int s
   const Config& c = options.config;
   const std::size_t rows =
       static_cast<std::size_t>(options.capacity) * static_cast<std::size_t>(options.padded() ? max_local_experts : 1);
+  const std::size_t row = c.row_bytes() + c.scale_row_bytes() +
+                          static_cast<std::size_t>(c.hidden) * size_of(c.combine_dtype) +
+                          static_cast<std::size_t>(c.topk) * 8;
+  const double about = static_cast<double>(rows) * static_cast<double>(row) * sets;
+  if (about > 0x1p60) return static_cast<std::size_t>(std::min(about, 0x1p62));  // refused; it must not wrap around
   std::size_t bytes = rounded(rows * c.row_bytes()) + rounded(rows * c.scale_row_bytes()) +
                       rounded(rows * static_cast<std::size_t>(c.hidden) * size_of(c.combine_dtype));
   if (c.layout == Layout::ranked) bytes += 2 * rounded(rows * static_cast<std::size_t>(c.topk) * 4);

@@ -2,6 +2,11 @@
 
 #include <exception>
 
+#include "buffers.hpp"
+#include "doctor.hpp"
+#include "option_values.hpp"
+#include "plan.hpp"
+#include "rank_bench.hpp"
 #include "rank_run.hpp"
 #include "report.hpp"
 
@@ -11,15 +16,28 @@ namespace {
 int run(const Options& options) {
   // Everything that can be wrong with the input is found before any rank starts.
   const auto routing = open_routing(options.routing, options.config.experts, options.config.topk, options.seed);
-  (void)placement_of(options);
-  const auto reports = play_ranks(options, 0, [&](World world, const Arena&, RankReport& report) {
-    run_rank(options, *routing, std::move(world), report);
+  Config config = options.config;
+  config.symmetric_bytes = symmetric_bytes(options, placement_of(options).max_local_experts(), 1);
+  check_config(config, options.ranks);
+  if (options.reports) {
+    check_writable("--json", options.json);
+    check_writable("--trace", options.trace);
+  }
+  const bool bench = options.command == Command::bench;
+  const std::size_t arena = bench ? bench_arena_bytes(options) : 0;
+  const auto reports = play_ranks(options, arena, [&](World world, const Arena& shared, RankReport& report) {
+    if (bench) {
+      bench_rank(options, *routing, std::move(world), shared, report);
+    } else {
+      run_rank(options, *routing, std::move(world), report);
+    }
   });
-  if (reports.empty()) return 0;
   const nlohmann::json result = compose(options, *routing, reports);
-  if (!options.quiet && options.json != "-") print_report(options, result);
-  if (!options.json.empty()) write_json("--json", options.json, result);
-  if (!options.trace.empty()) write_json("--trace", options.trace, compose_trace(reports));
+  if (options.reports) {
+    if (!options.quiet && options.json != "-" && options.trace != "-") print_report(options, result);
+    if (!options.json.empty()) write_json("--json", options.json, result);
+    if (!options.trace.empty()) write_json("--trace", options.trace, compose_trace(reports));
+  }
   return result.at("exit_code").get<int>();
 }
 
@@ -28,10 +46,14 @@ int main_checked(int argc, char** argv) {
   if (!options) return 0;
   switch (options->command) {
     case Command::run:
+    case Command::bench:
       return run(*options);
-    default:
-      return 2;
+    case Command::plan:
+      return plan(*options);
+    case Command::doctor:
+      return doctor(*options);
   }
+  return 3;
 }
 
 }  // namespace

@@ -4,73 +4,17 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <limits>
 #include <map>
 
 #include "moelane/error.hpp"
+#include "option_values.hpp"
+#include "routing_input.hpp"
 
 namespace moelane::tools {
 namespace {
-
-[[noreturn]] void refuse(const std::string& flag, const std::string& value, const std::string& allowed) {
-  throw Error(ErrorKind::argument,
-              fmt::format("{} is '{}', allowed is {}", flag, value.size() > 60 ? value.substr(0, 57) + "..." : value,
-                          allowed));
-}
-
-template <class N>
-N whole(const std::string& flag, const std::string& text, N low, N high) {
-  N value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
-    refuse(flag, text, fmt::format("a whole number from {} to {}", low, high));
-  }
-  return value;
-}
-
-double seconds(const std::string& flag, const std::string& text) {
-  if (text == "inf") return std::numeric_limits<double>::infinity();
-  double value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value > 0) || value > 1e6) {
-    refuse(flag, text, "a number of seconds above 0 and up to 1000000, or inf");
-  }
-  return value;
-}
-
-TokenRange token_range(const std::string& flag, const std::string& text) {
-  constexpr int kMost = (1 << 22) - 1;
-  const std::size_t dots = text.find("..");
-  TokenRange range;
-  range.low = whole<int>(flag, text.substr(0, dots), 0, kMost);
-  range.high = dots == std::string::npos ? range.low : whole<int>(flag, text.substr(dots + 2), 0, kMost);
-  if (range.low > range.high) refuse(flag, text, "a number, or A..B with A no larger than B");
-  return range;
-}
-
-Fault fault_of(const std::string& text) {
-  const std::string allowed = "die:RANK@STEP or stall:RANK@STEP:SECONDS (steps from 1)";
-  Fault fault;
-  std::string rest;
-  if (text.rfind("die:", 0) == 0) {
-    fault.die = true;
-    rest = text.substr(4);
-  } else if (text.rfind("stall:", 0) == 0) {
-    rest = text.substr(6);
-  } else {
-    refuse("--inject", text, allowed);
-  }
-  const std::size_t at = rest.find('@'), colon = rest.find(':');
-  if (at == std::string::npos || (colon == std::string::npos) != fault.die) refuse("--inject", text, allowed);
-  fault.rank = whole<int>("RANK of --inject", rest.substr(0, at), 0, 1023);
-  fault.step = whole<int>("STEP of --inject", rest.substr(at + 1, colon - (at + 1)), 1, 1 << 30);
-  if (!fault.die) fault.seconds = seconds("SECONDS of --inject", rest.substr(colon + 1));
-  return fault;
-}
 
 template <class V>
 V choice(const std::string& flag, const std::string& text, const std::map<std::string, V>& values) {
@@ -85,6 +29,18 @@ const std::map<std::string, DType> kAnswerTypes = {
     {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}};
 const std::map<std::string, DType> kRowTypes = {
     {"fp8_e4m3", DType::fp8_e4m3}, {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}};
+
+std::string file_name(const std::string& flag, const std::string& text) {
+  if (text.empty()) refuse(flag, text, "a file to write to, or - for standard output");
+  return text;
+}
+
+void add_json_option(CLI::App& app, Options& o) {
+  app.add_option_function<std::string>(
+         "--json", [&](const std::string& v) { o.json = file_name("--json", v); },
+         "write the result to FILE, - for standard output")
+      ->type_name("FILE");
+}
 
 // What cannot be put into Options at once.
 struct Extras {
@@ -147,7 +103,7 @@ void add_job_options(CLI::App& app, Options& o, Extras& extra) {
   number("--steps", "steps to do", &o.steps, 1, 1 << 30);
   number("--in-flight", "lanes", &c.in_flight, 1, 64);
   text("--timeout", "seconds a call may wait for its peers, or inf [30]", "SECONDS",
-       [&](const std::string& v) { c.timeout = seconds("--timeout", v); });
+       [&](const std::string& v) { c.timeout = positive("--timeout", v, "seconds", true); });
   text("--inject", "a fault: die:RANK@STEP or stall:RANK@STEP:SECONDS", "FAULT",
        [&](const std::string& v) { o.fault = fault_of(v); });
   app.add_flag("--processes", extra.processes, "one process a rank (shm always has)");
@@ -159,10 +115,31 @@ void add_job_options(CLI::App& app, Options& o, Extras& extra) {
   text("--seed", "of all random data [1]", "N", [&](const std::string& v) {
     o.seed = whole<std::uint64_t>("--seed", v, 0, std::numeric_limits<std::uint64_t>::max());
   });
-  text("--json", "write the result to FILE, - for standard output", "FILE", [&](const std::string& v) { o.json = v; });
   text("--trace", "write what each rank did when to FILE, for Perfetto", "FILE",
-       [&](const std::string& v) { o.trace = v; });
+       [&](const std::string& v) { o.trace = file_name("--trace", v); });
   app.add_flag("--quiet", o.quiet, "print nothing but errors");
+}
+
+// What only bench or only plan is told.
+void add_own_options(CLI::App& bench, CLI::App& plan, Options& o) {
+  bench.add_flag("--baseline", o.baseline, "time the standard all-to-all ways beside it");
+  bench.add_option_function<std::string>(
+           "--warmup", [&](const std::string& v) { o.warmup = whole("--warmup", v, 0, 1 << 20); },
+           "steps before the timed ones [2]")
+      ->type_name("N");
+  const auto speed = [&plan](const std::string& flag, const std::string& help, double* to) {
+    plan.add_option_function<std::string>(
+            flag, [=](const std::string& v) { *to = positive(flag, v, "GB/s", false); },
+            help + fmt::format(" [{}]", *to))
+        ->type_name("GB/s");
+  };
+  speed("--memory-gbs", "memory bandwidth of a rank, reads and writes together", &o.memory_gbs);
+  speed("--link-gbs", "bandwidth of a rank's link to the others, each way", &o.link_gbs);
+}
+
+[[noreturn]] void refuse_given(const std::string& flag, const std::string& where, const std::string& transport) {
+  throw Error(ErrorKind::argument,
+              fmt::format("{} is given, allowed is that {} only, not with the transport {}", flag, where, transport));
 }
 
 // Fills in what follows from the rest, and checks what no single flag shows.
@@ -177,9 +154,11 @@ void complete(Options& o, const Extras& extra) {
     o.launched = true;
   }
   if (o.transport == "auto") o.transport = "shm";
-  if (extra.graph) refuse("--graph", "given", "none with the CPU transport " + o.transport);
-  if (extra.sms) refuse("--num-sms", "given", "none with the CPU transport " + o.transport);
-  if (extra.processes && o.transport == "threads") refuse("--processes", "given", "none with --transport threads");
+  o.reports = !o.launched || o.transport == "threads" || std::string(std::getenv("RANK")) == "0";
+  if (extra.graph) refuse_given("--graph", "on a GPU", o.transport);
+  if (extra.sms) refuse_given("--num-sms", "on a GPU", o.transport);
+  if (extra.processes && o.transport == "threads") refuse_given("--processes", "with processes", o.transport);
+  if (!o.json.empty() && o.json == o.trace) refuse("--trace", o.trace, "another file than that of --json");
   c.max_tokens = extra.max_tokens.value_or(std::max(o.tokens.high, 1));
   if (o.tokens.high > c.max_tokens) {
     refuse("--tokens", fmt::format("{}..{}", o.tokens.low, o.tokens.high),
@@ -196,7 +175,7 @@ void complete(Options& o, const Extras& extra) {
   if (o.fault.step > o.steps) {
     refuse("STEP of --inject", std::to_string(o.fault.step), fmt::format("1 to the --steps of {}", o.steps));
   }
-  c.validate(o.ranks);
+  check_config(c, o.ranks);
   if (o.capacity == 0) {
     // No routing needs more: every token of every group for one expert (as often as it can be repeated), or for one
     // rank, where it takes at most topk rows and each expert at most alignment - 1 more.
@@ -230,14 +209,8 @@ std::optional<Options> parse_options(int argc, char** argv) {
   CLI::App* plan = app.add_subcommand("plan", "heap sizes, bytes on each link and floors, before anything is allocated");
   CLI::App* doctor = app.add_subcommand("doctor", "what this machine has and which transports will work");
   for (CLI::App* job : {run, bench, plan}) add_job_options(*job, o, extra);
-  int steps = 20;
-  for (CLI::App* job : {bench}) {
-    job->add_flag("--baseline", o.baseline, "time the standard all-to-all ways beside it");
-    job->add_option_function<std::string>(
-        "--warmup", [&](const std::string& v) { o.warmup = whole("--warmup", v, 0, 1 << 20); },
-        "steps before the timed ones [2]");
-  }
-  (void)doctor;
+  for (CLI::App* job : {run, bench, plan, doctor}) add_json_option(*job, o);
+  add_own_options(*bench, *plan, o);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& e) {
@@ -247,17 +220,19 @@ std::optional<Options> parse_options(int argc, char** argv) {
     app.exit(e);
     return std::nullopt;
   } catch (const CLI::ParseError& e) {
-    throw Error(ErrorKind::argument, fmt::format("{}; see moelane {} --help for what is allowed", e.what(),
-                                                 app.get_subcommands().empty()
-                                                     ? ""
-                                                     : app.get_subcommands().front()->get_name()));
+    // The parser quotes arguments as they are; a line break in one would make two lines of the sentence.
+    std::string what = e.what();
+    std::replace_if(what.begin(), what.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    const auto jobs = app.get_subcommands();
+    throw Error(ErrorKind::argument, fmt::format("{}; moelane {}--help says what is allowed", what,
+                                                 jobs.empty() ? "" : jobs.front()->get_name() + " "));
   }
   if (*doctor) {
     o.command = Command::doctor;
     return o;
   }
   o.command = *bench ? Command::bench : *plan ? Command::plan : Command::run;
-  if (*bench && bench->count("--steps") == 0) o.steps = steps;
+  if (*bench && bench->count("--steps") == 0) o.steps = 20;
   complete(o, extra);
   return o;
 }

@@ -24,6 +24,7 @@ struct Options {
   int ranks = 8;
   bool ranks_given = false;
   bool launched = false;  // this process is one rank of somebody's launcher (RANK, WORLD_SIZE)
+  bool reports = true;    // this process writes the result: in a launched world, rank 0
   Config config;  // complete but for symmetric_bytes
   TokenRange tokens{128, 128};
   std::string routing = "uniform";
@@ -35,6 +36,7 @@ struct Options {
   int steps = 3;
   int warmup = 2;  // bench
   bool baseline = false;
+  double memory_gbs = 20, link_gbs = 450;  // plan: bandwidths of a rank
   Fault fault;
   std::uint64_t seed = 1;
   std::string json, trace;

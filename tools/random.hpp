@@ -5,8 +5,7 @@
 
 namespace moelane::tools {
 
-// What a sequence of random values is for. Two uses must not share a stream, or their values would be
-// correlated.
+// What a sequence of random values is for. Two uses of one stream would be correlated.
 namespace stream {
 inline constexpr std::uint64_t routing_ids = 1;
 inline constexpr std::uint64_t routing_weights = 2;

@@ -2,28 +2,21 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
-#include <thread>
 
 #include "buffers.hpp"
 #include "placement_file.hpp"
 #include "random.hpp"
+#include "timing.hpp"
 
 namespace moelane::tools {
 namespace {
-
-std::int64_t now_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
-}
 
 class Run {
  public:
@@ -97,18 +90,7 @@ class Run {
     report_.combine.resize(at + active.size());
     world_.barrier();
     for (const Active& a : active) misbehave(a.step + 1);
-    if (options_.split) {
-      for (Active& a : active) {
-        timed(report_.dispatch, a, [&] { engine_->dispatch_send(a.lane, input_of(config_, mine(a))); });
-      }
-      for (Active& a : active) {
-        timed(report_.dispatch, a, [&] { engine_->dispatch_recv(a.lane, buffers(a).output()); });
-      }
-    } else {
-      Active& a = active.front();
-      timed(report_.dispatch, a,
-            [&] { engine_->dispatch(a.lane, input_of(config_, mine(a)), buffers(a).output()); });
-    }
+    dispatch(active);
     for (Active& a : active) {
       check_dispatch(a);
       run_experts(options_, placement_, world_.rank(), buffers(a));
@@ -130,6 +112,36 @@ class Run {
     for (const Active& a : active) check_combine(a);
   }
 
+  void dispatch(std::vector<Active>& active) {
+    std::optional<Error> full;
+    try {
+      if (options_.split) {
+        for (Active& a : active) {
+          timed(report_.dispatch, a, [&] { engine_->dispatch_send(a.lane, input_of(config_, mine(a))); });
+        }
+        for (Active& a : active) {
+          timed(report_.dispatch, a, [&] { engine_->dispatch_recv(a.lane, buffers(a).output()); });
+        }
+      } else {
+        Active& a = active.front();
+        timed(report_.dispatch, a,
+              [&] { engine_->dispatch(a.lane, input_of(config_, mine(a)), buffers(a).output()); });
+      }
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::capacity) throw;
+      full = error;
+    }
+    // All stop together: nobody waits for a rank that has stopped.
+    const char stops = full ? 1 : 0;
+    std::vector<char> all(static_cast<std::size_t>(options_.ranks));
+    world_.all_gather(&stops, 1, all.data());
+    if (full) throw *full;
+    const auto other = std::find(all.begin(), all.end(), 1);
+    if (other == all.end()) return;
+    throw Stopped{fmt::format("rank {} stopped in step {}, as rank {} had too little --capacity", world_.rank(),
+                              active.front().step + 1, other - all.begin())};
+  }
+
   template <class Call>
   void timed(std::vector<std::vector<Span>>& spans, const Active& a, const Call& call) {
     step_ = a.step;
@@ -143,10 +155,11 @@ class Run {
     const Fault& fault = options_.fault;
     if (fault.rank != world_.rank() || fault.step != step) return;
     if (!fault.die) {
-      std::this_thread::sleep_for(std::chrono::duration<double>(fault.seconds));
+      stall(world_.rank(), fault.seconds);
     } else if (options_.transport == "threads") {
-      engine_.release();  // a dead rank says no farewell  NOLINT(bugprone-unused-return-value)
-      throw InjectedDeath{};
+      static std::unique_ptr<Engine> dead;  // kept to the program's end: a dead rank says no farewell
+      dead = std::move(engine_);
+      throw InjectedDeath{fmt::format("rank {} died, as --inject asked", world_.rank())};
     } else {
       kill(getpid(), SIGKILL);
     }

@@ -9,20 +9,22 @@
 #include "moelane/config.hpp"
 #include "workload.hpp"
 
-// What dispatch and combine have to give, written plainly from the definition of the job. It shares no code with the
-// protocol: no layout, placement, arithmetic or conversion of the library.
+// What dispatch and combine have to give, written plainly from the definition of the job. It shares no code
+// with the protocol: no layout, placement, arithmetic or conversion of the library.
 namespace moelane::tools {
 
-// A dispatched row: it stands at `row` (of expert `local` in the padded layout, of the output otherwise).
+// A dispatched row: it stands at `row` (of expert `local` in the padded layout, of the output otherwise). In
+// the ranked layout it is the token's only row, and `local` and `k` are those of its first expert at this
+// rank.
 struct ExpectedRow {
   std::int32_t local, row, group, token, k;
 };
 
 struct ExpectedDispatch {
-  std::vector<ExpectedRow> rows;        // those for which there is room
-  std::vector<std::int32_t> counts;     // [local experts], rows present
-  std::vector<std::int32_t> offsets;    // contiguous: [local experts + 1]
-  std::int32_t row_count = 0;           // ranked
+  std::vector<ExpectedRow> rows;      // those for which there is room
+  std::vector<std::int32_t> counts;   // [local experts], rows present (ranked: pairs of a row present and k)
+  std::vector<std::int32_t> offsets;  // contiguous: [local experts + 1]
+  std::int32_t row_count = 0;         // ranked
   bool overflow = false;
 };
 
@@ -30,8 +32,16 @@ struct ExpectedDispatch {
 ExpectedDispatch expected_dispatch(const Config& config, std::span<const std::int32_t> rank_of, int rank,
                                    const std::vector<GroupStep>& groups, std::int32_t capacity);
 
-// The combined output of one group with the toy experts, dense [tokens, hidden] of out_dtype. `old`: the previous
-// output, to accumulate on, or null. `dropped[t * topk + k]` (may be empty) marks rows that found no room.
+// Which rows (token, k) of one group found no room at their ranks, whose outputs have `capacities[rank]`
+// rows: what expected_combine takes. In the ranked layout only the first k of a rank is marked.
+std::vector<bool> dropped_rows(const Config& config, std::span<const std::int32_t> rank_of, int group,
+                               const std::vector<GroupStep>& groups,
+                               std::span<const std::int32_t> capacities);
+
+// The combined output of one group with the toy experts, dense [tokens, hidden] of out_dtype. `old`: the
+// previous output, dense, to accumulate on, or null. `dropped[t * topk + k]` (may be empty) marks rows that
+// found no room. Ranked layout: y is summed over a rank's experts by toy_experts_ranked, and taken with
+// weight 1 at the first k that names the rank; partial_sums: likewise, summed from the kept rows, in bf16.
 std::vector<std::byte> expected_combine(const Config& config, std::span<const std::int32_t> rank_of,
                                         const GroupStep& group, const std::byte* old,
                                         const std::vector<bool>& dropped);

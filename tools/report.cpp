@@ -1,6 +1,8 @@
 #include "report.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +12,7 @@
 #include <numeric>
 
 #include "buffers.hpp"
+#include "routing_input.hpp"
 
 namespace moelane::tools {
 namespace {
@@ -55,6 +58,23 @@ json timing(const std::vector<double>& us, double bytes, const json& floor) {
           {"floor_us", floor}};
 }
 
+std::string digest(const std::vector<RankReport>& reports, std::vector<std::uint64_t> RankReport::*digests) {
+  std::uint64_t all = 0;
+  for (const RankReport& r : reports) all = digest_bytes((r.*digests).data(), (r.*digests).size() * 8, all);
+  return fmt::format("{:016x}", all);
+}
+
+void print_phase(const char* name, const json& phase) {
+  const json& us = phase.at("us");
+  fmt::print("  {:<9} median {:>9.1f} us   p99 {:>9.1f} us   min {:>9.1f} us   {:>10} moved", name,
+             us.at("median").get<double>(), us.at("p99").get<double>(), us.at("min").get<double>(),
+             amount(phase.at("bytes").get<double>()));
+  if (phase.at("floor_us").is_number()) fmt::print("   floor {:.1f} us", phase.at("floor_us").get<double>());
+  fmt::print("\n");
+}
+
+}  // namespace
+
 double imbalance(const std::vector<double>& loads) {
   const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
   return sum == 0 ? 1 : *std::max_element(loads.begin(), loads.end()) * static_cast<double>(loads.size()) / sum;
@@ -87,29 +107,12 @@ json config_json(const Options& o) {
           {"seed", o.seed}};
 }
 
-std::string digest(const std::vector<RankReport>& reports, std::vector<std::uint64_t> RankReport::*digests) {
-  std::uint64_t all = 0;
-  for (const RankReport& r : reports) all = digest_bytes((r.*digests).data(), (r.*digests).size() * 8, all);
-  return fmt::format("{:016x}", all);
-}
-
 std::string amount(double bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t u = 0;
   for (; bytes >= 1024 && u < 4; ++u) bytes /= 1024;
   return fmt::format("{:.{}f} {}", bytes, u == 0 ? 0 : 1, units[u]);
 }
-
-void print_phase(const char* name, const json& phase) {
-  const json& us = phase.at("us");
-  fmt::print("  {:<9} median {:>9.1f} us   p99 {:>9.1f} us   min {:>9.1f} us   {:>10} moved", name,
-             us.at("median").get<double>(), us.at("p99").get<double>(), us.at("min").get<double>(),
-             amount(phase.at("bytes").get<double>()));
-  if (phase.at("floor_us").is_number()) fmt::print("   floor {:.1f} us", phase.at("floor_us").get<double>());
-  fmt::print("\n");
-}
-
-}  // namespace
 
 json compose(const Options& options, const RoutingSource& routing, const std::vector<RankReport>& reports) {
   const std::size_t warm = options.command == Command::bench ? static_cast<std::size_t>(options.warmup) : 0;
@@ -125,7 +128,7 @@ json compose(const Options& options, const RoutingSource& routing, const std::ve
   for (const RankReport& r : reports) {
     // The cause before its consequences: a wrong result, then bad input, then what peers of a failed rank saw.
     const auto weight = [](int code) { return code == 1 ? 4 : code == 2 ? 3 : code == 3 ? 2 : 0; };
-    if (weight(r.exit_code) > weight(exit_code) || (r.exit_code == exit_code && verdict == "aborted")) {
+    if (weight(r.exit_code) > weight(exit_code) || (r.exit_code == exit_code && (verdict == "aborted" || verdict == "stopped"))) {
       exit_code = r.exit_code;
       verdict = r.verdict;
     }
@@ -241,18 +244,33 @@ json compose_trace(const std::vector<RankReport>& reports) {
   return {{"traceEvents", events}, {"displayTimeUnit", "ns"}};
 }
 
+namespace {
+
+[[noreturn]] void refuse_file(const std::string& flag, const std::string& path, int error) {
+  throw Error(ErrorKind::argument, fmt::format("{} is {}, allowed is a file that can be written: {}", flag,
+                                               quote(path, 200), std::strerror(error)));
+}
+
+}  // namespace
+
+void check_writable(const std::string& flag, const std::string& path) {
+  if (path.empty() || path == "-") return;
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+  if (file < 0) refuse_file(flag, path, errno);
+  close(file);
+}
+
 void write_json(const std::string& flag, const std::string& path, const json& value) {
+  // A file's name may hold bytes that are no text.
+  const std::string text = value.dump(2, ' ', false, json::error_handler_t::replace);
   if (path == "-") {
-    std::cout << value.dump(2) << std::endl;
+    std::cout << text << std::endl;
     return;
   }
   std::ofstream file(path);
-  file << value.dump(2) << '\n';
+  file << text << '\n';
   file.close();
-  if (!file) {
-    throw Error(ErrorKind::argument, fmt::format("{} is '{}', allowed is a file that can be written: {}", flag, path,
-                                                 std::strerror(errno)));
-  }
+  if (!file) refuse_file(flag, path, errno);
 }
 
 }  // namespace moelane::tools

@@ -1,5 +1,4 @@
-// Expert counts in JSON: {model: {kind: {domain: {layer: {expert: count}}}}}, or fewer levels, or a plain
-// list.
+// Expert counts in JSON: {model: {kind: {domain: {layer: {expert: count}}}}}, or fewer levels, or a list.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -91,8 +90,7 @@ class CountsReader {
   }
 
   Popularity popularity(const json& counts, const json& model, const std::string& path) const {
-    // An expert that was never picked may be missing, even the last one: all sets of a model say how many it
-    // has.
+    // An expert that was never picked may be missing, even the last one: all sets of a model tell.
     const std::size_t found = experts_in(model);
     if (found != static_cast<std::size_t>(experts_)) {
       file_.refuse(

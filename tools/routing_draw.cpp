@@ -48,8 +48,7 @@ class DrawnRouting final : public RoutingSource {
 
  private:
   // Draws without replacement, exactly and in bounded time whatever the weights are: the chosen places are
-  // cut out of the line of all weights, a point is drawn on what is left, and moved up past every cut before
-  // it.
+  // cut out of the line of all weights; a point drawn on what is left is moved up past every cut before it.
   void draw_ids(Random& random, std::vector<std::size_t>& chosen, std::span<std::int32_t> out) const {
     const std::size_t count = popularity_.weights.size();
     chosen.clear();  // sorted

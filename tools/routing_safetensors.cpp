@@ -44,8 +44,9 @@ const TensorEntry& find(const InputFile& file, const std::map<std::string, Tenso
   }
   const TensorEntry& entry = found->second;
   if (std::find(dtypes.begin(), dtypes.end(), entry.dtype) == dtypes.end()) {
-    file.refuse(fmt::format("dtype of tensor \"{}\" is {}, must be {}", name, quote(entry.dtype),
-                            fmt::join(dtypes, " or ")));
+    std::string allowed;
+    for (const std::string_view dtype : dtypes) allowed.append(allowed.empty() ? "" : " or ").append(dtype);
+    file.refuse(fmt::format("dtype of tensor \"{}\" is {}, must be {}", name, quote(entry.dtype), allowed));
   }
   if (entry.shape.size() != 2 || entry.shape[0] == 0 || entry.shape[1] != static_cast<std::uint64_t>(topk)) {
     file.refuse(fmt::format("shape of tensor \"{}\" is {}, must be [tokens >= 1, topk = {}]", name,
@@ -95,8 +96,7 @@ Routing read_safetensors_routing(const InputFile& file, int experts, int topk) {
     file.refuse(
         fmt::format("has {} tokens, at most {} are allowed", tokens, std::numeric_limits<int>::max()));
   }
-  // The header check has compared the shapes with the file's bytes, so that its size bounds these
-  // allocations.
+  // The header check has compared the shapes with the file's bytes, so its size bounds these vectors.
   const std::uint64_t count = tokens * static_cast<std::uint64_t>(topk);
   Routing routing{static_cast<int>(tokens), topk, {}, {}};
   routing.ids.resize(static_cast<std::size_t>(count));

@@ -9,8 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 namespace moelane::tools {
@@ -18,23 +22,10 @@ namespace {
 
 using nlohmann::json;
 
-json spans_json(const std::vector<std::vector<Span>>& steps) {
-  json out = json::array();
-  for (const auto& parts : steps) {
-    json step = json::array();
-    for (const Span& span : parts) step.push_back({span.begin, span.end});
-    out.push_back(step);
-  }
-  return out;
-}
+std::atomic<bool> others_gave_up{false};  // all ranks but one, where ranks are threads
 
-std::vector<std::vector<Span>> spans_from(const json& from) {
-  std::vector<std::vector<Span>> out;
-  for (const json& step : from) {
-    out.emplace_back();
-    for (const json& span : step) out.back().push_back({span.at(0), span.at(1)});
-  }
-  return out;
+void say(const std::string& sentence) {
+  if (!sentence.empty()) fmt::print(stderr, "moelane: {}\n", sentence);
 }
 
 // Runs one rank and writes what it threw into its report.
@@ -46,35 +37,58 @@ void play(int rank, World world, const Arena& arena, const RankMain& main, RankR
     report.verdict = verdict_of(error);
     report.sentence = error.what();
     report.exit_code = exit_code_of(error);
-  } catch (const InjectedDeath&) {
+  } catch (const InjectedDeath& death) {
     report.verdict = "died";
-    report.sentence = fmt::format("rank {} died, as --inject asked", rank);
+    report.sentence = death.sentence;
     report.exit_code = 3;
-    return;
+  } catch (const Stopped& stopped) {
+    report.verdict = "stopped";
+    report.sentence = stopped.sentence;
+    report.exit_code = 2;
   } catch (const std::exception& error) {
     report.verdict = "transport";
     report.sentence = fmt::format("rank {}: {}", rank, error.what());
     report.exit_code = 3;
   }
-  if (!report.sentence.empty()) fmt::print(stderr, "moelane: {}\n", report.sentence);
+  if (report.exit_code != 2) say(report.sentence);
+}
+
+// Bad input is found by several ranks, and said once.
+void say_bad_input(const std::vector<RankReport>& reports) {
+  for (const RankReport& r : reports) {
+    if (r.exit_code == 2 && r.verdict != "stopped") return say(r.sentence);
+  }
 }
 
 std::vector<RankReport> play_threads(const Options& options, const Arena& arena, const RankMain& main) {
   auto worlds = World::threads(options.ranks, options.config.timeout);
   std::vector<RankReport> reports(static_cast<std::size_t>(options.ranks));
   std::vector<std::thread> threads;
+  std::atomic<int> ended{0};
+  std::atomic<bool> failed{false};
+  others_gave_up = false;
   for (int r = 0; r < options.ranks; ++r) {
     const auto i = static_cast<std::size_t>(r);
-    threads.emplace_back([&, r, i] { play(r, worlds[i], arena, main, reports[i]); });
+    threads.emplace_back([&, r, i] {
+      play(r, worlds[i], arena, main, reports[i]);
+      if (reports[i].exit_code != 0) failed = true;
+      if (++ended == options.ranks - 1 && failed) others_gave_up = true;
+    });
   }
   for (auto& thread : threads) thread.join();
   return reports;
+}
+
+std::string still_stalled(int rank) {
+  return fmt::format("rank {} still stalled, as --inject asked, when all others had given up, and was ended", rank);
 }
 
 struct Child {
   pid_t pid = -1;
   int pipe = -1;
   std::vector<std::uint8_t> bytes;
+  std::optional<RankReport> report;
+  bool ended = false;  // by us
 };
 
 [[noreturn]] void child_main(const Options& options, const std::string& name, int rank, int pipe, pid_t parent,
@@ -95,10 +109,26 @@ struct Child {
   _exit(report.exit_code);
 }
 
-// Reads the reports until every child has closed its pipe. Children bound all their waits, so this ends.
-void read_reports(std::vector<Child>& children) {
+void take_report(Child& child) {
+  close(child.pipe);
+  child.pipe = -1;  // poll passes over it
+  try {
+    if (!child.bytes.empty()) child.report = from_json(json::from_cbor(child.bytes));
+  } catch (const json::exception&) {
+    // It ended while it wrote: as if it had written nothing.
+  }
+}
+
+// Reads the reports until every child has closed its pipe. Children bound all their waits, so this ends; a child that
+// stalls as it was told to is ended when the others have failed.
+void read_reports(const Fault& fault, std::vector<Child>& children) {
   std::size_t open = children.size();
+  bool failed = false;
   while (open > 0) {
+    if (open == 1 && failed && fault.rank >= 0 && !fault.die) {
+      Child& stalled = children[static_cast<std::size_t>(fault.rank)];
+      if (stalled.pipe >= 0 && !stalled.ended) stalled.ended = kill(stalled.pid, SIGKILL) == 0;
+    }
     std::vector<pollfd> fds;
     for (const Child& child : children) fds.push_back({child.pipe, POLLIN, 0});
     if (poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) return;
@@ -109,8 +139,8 @@ void read_reports(std::vector<Child>& children) {
       if (n > 0) {
         children[i].bytes.insert(children[i].bytes.end(), buffer, buffer + n);
       } else if (n == 0 || errno != EINTR) {
-        close(children[i].pipe);
-        children[i].pipe = -1;  // poll passes over it
+        take_report(children[i]);
+        failed = failed || !children[i].report || children[i].report->exit_code != 0;
         --open;
       }
     }
@@ -118,18 +148,15 @@ void read_reports(std::vector<Child>& children) {
 }
 
 RankReport report_of(int rank, const Child& child, int status) {
+  if (child.report) return *child.report;
   RankReport report;
   report.rank = rank;
-  try {
-    if (!child.bytes.empty()) return from_json(json::from_cbor(child.bytes));
-  } catch (const json::exception&) {
-    // It ended while it wrote: as if it had written nothing.
-  }
   report.verdict = "died";
   report.exit_code = 3;
-  report.sentence = WIFSIGNALED(status) ? fmt::format("rank {} was killed by signal {}", rank, WTERMSIG(status))
-                                        : fmt::format("rank {} ended without a report", rank);
-  fmt::print(stderr, "moelane: {}\n", report.sentence);
+  report.sentence = child.ended            ? still_stalled(rank)
+                    : WIFSIGNALED(status) ? fmt::format("rank {} was killed by signal {}", rank, WTERMSIG(status))
+                                          : fmt::format("rank {} ended without a report", rank);
+  say(report.sentence);
   return report;
 }
 
@@ -161,7 +188,7 @@ std::vector<RankReport> play_processes(const Options& options, const Arena& aren
     }
     children.push_back(std::move(child));
   }
-  read_reports(children);
+  read_reports(options.fault, children);
   std::vector<RankReport> reports;
   for (int r = 0; r < options.ranks; ++r) {
     int status = 0;
@@ -178,6 +205,7 @@ std::vector<RankReport> play_launched(const Options& options, const RankMain& ma
   const World world = World::shm_from_environment(options.config.timeout);
   RankReport mine;
   play(world.rank(), world, Arena{}, main, mine);
+  if (mine.exit_code == 2) say(mine.sentence);
   if (mine.exit_code == 3) return {mine};  // peers may be gone: no exchange
   const std::vector<std::uint8_t> bytes = json::to_cbor(to_json(mine));
   const auto size = static_cast<std::uint64_t>(bytes.size());
@@ -188,7 +216,6 @@ std::vector<RankReport> play_launched(const Options& options, const RankMain& ma
   std::vector<std::uint8_t> padded(bytes), all(most * sizes.size());
   padded.resize(most);
   World(world).all_gather(padded.data(), most, all.data());
-  if (world.rank() != 0) return {};
   std::vector<RankReport> reports;
   for (std::size_t r = 0; r < sizes.size(); ++r) {
     const auto* from = all.data() + r * most;
@@ -213,85 +240,17 @@ std::vector<RankReport> play_ranks(const Options& options, std::size_t arena_byt
   auto reports = options.transport == "threads" ? play_threads(options, arena, main)
                                                 : play_processes(options, arena, main);
   if (arena.base != nullptr) munmap(arena.base, arena.bytes);
+  say_bad_input(reports);
   return reports;
 }
 
-json to_json(const RankReport& r) {
-  return {{"rank", r.rank},
-          {"verdict", r.verdict},
-          {"sentence", r.sentence},
-          {"exit_code", r.exit_code},
-          {"dispatch", spans_json(r.dispatch)},
-          {"combine", spans_json(r.combine)},
-          {"dispatch_digests", r.dispatch_digests},
-          {"combine_digests", r.combine_digests},
-          {"rows", r.rows},
-          {"rows_dispatched", r.rows_dispatched},
-          {"tokens_combined", r.tokens_combined},
-          {"mismatches", r.mismatches},
-          {"rank_visits", r.rank_visits},
-          {"tokens_routed", r.tokens_routed},
-          {"dispatch_bytes", r.dispatch_bytes},
-          {"combine_bytes", r.combine_bytes},
-          {"heap_bytes", r.heap_bytes},
-          {"mapped_bytes", r.mapped_bytes},
-          {"way", r.way},
-          {"trace", r.trace},
-          {"extra", r.extra}};
-}
-
-RankReport from_json(const json& j) {
-  RankReport r;
-  j.at("rank").get_to(r.rank);
-  j.at("verdict").get_to(r.verdict);
-  j.at("sentence").get_to(r.sentence);
-  j.at("exit_code").get_to(r.exit_code);
-  r.dispatch = spans_from(j.at("dispatch"));
-  r.combine = spans_from(j.at("combine"));
-  j.at("dispatch_digests").get_to(r.dispatch_digests);
-  j.at("combine_digests").get_to(r.combine_digests);
-  j.at("rows").get_to(r.rows);
-  j.at("rows_dispatched").get_to(r.rows_dispatched);
-  j.at("tokens_combined").get_to(r.tokens_combined);
-  j.at("mismatches").get_to(r.mismatches);
-  j.at("rank_visits").get_to(r.rank_visits);
-  j.at("tokens_routed").get_to(r.tokens_routed);
-  j.at("dispatch_bytes").get_to(r.dispatch_bytes);
-  j.at("combine_bytes").get_to(r.combine_bytes);
-  j.at("heap_bytes").get_to(r.heap_bytes);
-  j.at("mapped_bytes").get_to(r.mapped_bytes);
-  j.at("way").get_to(r.way);
-  r.trace = j.at("trace");
-  r.extra = j.at("extra");
-  return r;
-}
-
-int exit_code_of(const Error& error) {
-  switch (error.kind()) {
-    case ErrorKind::argument:
-    case ErrorKind::capacity:
-      return 2;
-    default:
-      return 3;
+void stall(int rank, double seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (std::chrono::steady_clock::now() < end) {
+    if (others_gave_up) throw InjectedDeath{still_stalled(rank)};
+    std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(end - std::chrono::steady_clock::now(),
+                                                                        std::chrono::milliseconds(20)));
   }
-}
-
-std::string verdict_of(const Error& error) {
-  switch (error.kind()) {
-    case ErrorKind::argument:
-      return "argument";
-    case ErrorKind::capacity:
-      return "capacity";
-    case ErrorKind::mismatch:
-      return "mismatch";
-    case ErrorKind::timeout:
-      return "timeout";
-    case ErrorKind::aborted:
-      return "aborted";
-    case ErrorKind::transport:
-      return "transport";
-  }
-  return "failed";
 }
 
 }  // namespace moelane::tools

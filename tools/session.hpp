@@ -32,7 +32,7 @@ struct RankReport {
   std::uint64_t heap_bytes = 0, mapped_bytes = 0;
   std::string way;
   nlohmann::json trace = nlohmann::json::array();
-  nlohmann::json extra;  // bench: floors and baselines, by rank
+  nlohmann::json extra = nlohmann::json::object();  // bench: floors and baselines, by rank
 };
 
 // Memory that all ranks of this machine share, mapped before they start: what floors and baselines move bytes through.
@@ -45,12 +45,23 @@ struct Arena {
 using RankMain = std::function<void(World world, const Arena& arena, RankReport& report)>;
 
 // Plays the ranks as threads or as processes (or is one of a launcher's) and gathers their reports, in rank order. A
-// rank that vanished has a report that says so. Prints a rank's sentence as soon as it fails. In a launched world only
-// rank 0 gets all reports; the others get none.
+// rank that vanished has a report that says so. Prints a rank's sentence as soon as it fails; about bad input only one,
+// for all ranks. In a launched world each rank gets all reports, or its own alone if it failed.
 std::vector<RankReport> play_ranks(const Options& options, std::size_t arena_bytes, const RankMain& main);
 
 // Thrown by an injected death, in the transport where a rank is a thread.
-struct InjectedDeath {};
+struct InjectedDeath {
+  std::string sentence;
+};
+
+// Thrown by a rank that stops, without a fault of its own, because another rank's input is bad and says so.
+struct Stopped {
+  std::string sentence;
+};
+
+// The injected stall of a rank. Once all other ranks have ended without success nobody needs to see more of it: a
+// process is then ended by its parent, a thread by an InjectedDeath.
+void stall(int rank, double seconds);
 
 nlohmann::json to_json(const RankReport& report);
 RankReport from_json(const nlohmann::json& json);

@@ -5,6 +5,7 @@
 #include "moelane/dtype.hpp"
 #include "moelane/engine.hpp"
 #include "moelane/error.hpp"
+#include "moelane/heap.hpp"
 #include "moelane/placement.hpp"
 #include "moelane/tensor.hpp"
 #include "moelane/world.hpp"

@@ -1,6 +1,7 @@
 #include "core/layout.hpp"
 
 #include "moelane/config.hpp"
+#include "moelane/heap.hpp"
 
 namespace moelane {
 
@@ -37,6 +38,23 @@ std::size_t Config::mapped_bytes(int ranks) const {
   const Shape shape = shape_of(*this, ranks, 0);
   const LaneLayout lane(shape);
   return control_bytes(ranks) + static_cast<std::size_t>(shape.lanes) * (lane.end() - control_bytes(ranks));
+}
+
+HeapBreakdown heap_breakdown(const Config& config, int ranks) {
+  config.validate(ranks);
+  const LaneLayout lane(shape_of(config, ranks, 0));
+  // Each part ends where the next begins, so their sum is the whole whatever the padding is.
+  HeapBreakdown parts;
+  parts.control = control_bytes(ranks);
+  parts.lanes = config.in_flight;
+  parts.signals = lane.counts(0) - lane.bell();
+  parts.counts = lane.own_routing() - lane.counts(0);
+  parts.routing = lane.stage(0) - lane.own_routing();
+  parts.staging = lane.slot(0, 0) - lane.stage(0);
+  parts.slots = lane.answer(0, 0) - lane.slot(0, 0);
+  parts.answers = lane.symmetric() - lane.answer(0, 0);
+  parts.symmetric = lane.end() - lane.symmetric();
+  return parts;
 }
 
 }  // namespace moelane

@@ -99,7 +99,7 @@ TYPED_TEST_P(Crowd, NoWakeUpIsLostAmongMany) {
   const Stopwatch watch;
   for (const int ranks : {2, 3, 5, 8}) {
     TypeParam::run(ranks, [](auto& m) {
-      all_to_all(m, 16'000 / kSlow / (m.ranks() * m.ranks()), {30, Stage::sleep, kLate});
+      all_to_all(m, 160'000 / kSlow / (m.ranks() * m.ranks()), {30, Stage::sleep, kLate});
     });
   }
   EXPECT_LT(watch.seconds(), 60);
