@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "conformance/child.hpp"
 #include "conformance/cpu_member.hpp"
 #include "conformance/crowd.hpp"
 #include "conformance/puts.hpp"
 #include "conformance/waits.hpp"
+#include "support/child.hpp"
 
 namespace moelane::conformance {
 namespace {
@@ -21,7 +21,7 @@ struct ShmFleet {
   static void run(int ranks, const std::function<void(CpuMember&)>& part) {
     static int worlds = 0;
     const std::string name = "conformance " + std::to_string(getpid()) + " " + std::to_string(++worlds);
-    std::vector<Child> children;
+    std::vector<test::Child> children;
     for (int rank = 0; rank < ranks; ++rank) {
       children.emplace_back([&] {
         const World world = World::shm(name, rank, ranks);
@@ -31,7 +31,7 @@ struct ShmFleet {
         return std::string();
       });
     }
-    for (Child& child : children) child.join();
+    for (test::Child& child : children) child.join();
   }
 };
 static_assert(Fleet<ShmFleet<false>>);

@@ -30,11 +30,7 @@ std::vector<Ending> play_threads(int ranks, double timeout, const Part& part) {
   std::vector<Ending> endings(worlds.size());
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < worlds.size(); ++r) {
-    threads.emplace_back([&, r] {
-      // The rank's membership ends with its part, as a process's would.
-      World world = worlds[r];
-      endings[r] = ending_of([&] { part(std::move(world)); });
-    });
+    threads.emplace_back([&, r] { endings[r] = ending_of([&] { part(std::move(worlds[r])); }); });
   }
   for (std::thread& thread : threads) thread.join();
   return endings;
@@ -43,7 +39,8 @@ std::vector<Ending> play_threads(int ranks, double timeout, const Part& part) {
 // A rank's process writes one byte for the kind (255: another exception), the sentence, and a last zero byte.
 constexpr unsigned char kFine = 254, kOther = 255;
 
-[[noreturn]] void be_rank(const std::string& name, int rank, int ranks, double timeout, const Part& part, int pipe) {
+[[noreturn]] void be_rank(const std::string& name, int rank, int ranks, double timeout, const Part& part,
+                          int pipe) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   Ending ending = ending_of([&] { part(World::shm(name, rank, ranks, timeout)); });
   if (!ending.threw && testing::Test::HasFailure()) ending = {true, std::nullopt, "an expectation failed"};
@@ -69,7 +66,8 @@ Ending ending_of(const Process& process, std::chrono::steady_clock::time_point u
   char some[4096];
   while (true) {
     const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())
+            .count();
     pollfd polled{process.pipe, POLLIN, 0};
     if (left <= 0 || poll(&polled, 1, static_cast<int>(left)) == 0) {
       kill(process.pid, SIGKILL);
@@ -136,9 +134,10 @@ std::string name_of(ErrorKind kind) {
 std::string refusal(ErrorKind kind, const std::function<void()>& call) {
   const Ending ending = ending_of(call);
   require(ending.threw, "nothing was thrown, expected was an Error(" + name_of(kind) + ")");
-  require(ending.kind == kind, "expected an Error(" + name_of(kind) + "), got " +
-                                   (ending.kind ? "Error(" + name_of(*ending.kind) + ")" : "another exception") +
-                                   ": " + ending.sentence);
+  require(ending.kind == kind,
+          "expected an Error(" + name_of(kind) + "), got " +
+              (ending.kind ? "Error(" + name_of(*ending.kind) + ")" : "another exception") + ": " +
+              ending.sentence);
   return ending.sentence;
 }
 

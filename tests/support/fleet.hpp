@@ -9,8 +9,8 @@
 #include "moelane/error.hpp"
 #include "moelane/world.hpp"
 
-// Lets several ranks play a part in a test, as threads or as processes. The part is the same code for both, so it says
-// what is wrong by throwing: an expectation that fails in another process would be lost.
+// Lets several ranks play a part in a test, as threads or as processes. The part is the same code for both,
+// so it says what is wrong by throwing: an expectation that fails in another process would be lost.
 namespace moelane::support {
 
 // What a part throws when something is not as it should be.

@@ -31,7 +31,8 @@ class MessyRouting final : public tools::RoutingSource {
   std::uint64_t seed_;
 };
 
-// Replaces some elements of x by zeros, denormals, the largest numbers, infinities and NaN, and some weights likewise.
+// Replaces some elements of x by zeros, denormals, the largest numbers, infinities and NaN, and some weights
+// likewise.
 void sprinkle(const Config& config, tools::GroupStep& step, tools::Random random);
 
 }  // namespace moelane::support

@@ -96,9 +96,9 @@ std::string Guarded::place(std::size_t offset) const {
       }
     }
   }
-  return offset < kGuard + spec_.shift          ? "the guard before it"
+  return offset < kGuard + spec_.shift      ? "the guard before it"
          : offset + kGuard >= image_.size() ? "the guard behind it"
-                                                : "a gap between rows";
+                                            : "a gap between rows";
 }
 
 void Guarded::check(const std::string& name) const {
@@ -109,8 +109,8 @@ void Guarded::check(const std::string& name) const {
     first = i;
     ++differing;
   }
-  throw Wrong(name + " has " + std::to_string(differing) + " wrong bytes, the first in " + place(first) + ": " +
-              std::to_string(static_cast<int>(memory_[first])) + " instead of " +
+  throw Wrong(name + " has " + std::to_string(differing) + " wrong bytes, the first in " + place(first) +
+              ": " + std::to_string(static_cast<int>(memory_[first])) + " instead of " +
               std::to_string(static_cast<int>(image_[first])));
 }
 

@@ -10,7 +10,8 @@
 
 namespace moelane::support {
 
-// A tensor, wherever it will lie: strides in elements, any sign; `shift`: bytes by which it misses a 64-byte boundary.
+// A tensor, wherever it will lie: strides in elements, any sign; `shift`: bytes by which it misses a 64-byte
+// boundary.
 struct Spec {
   DType type = DType::uint8;
   std::vector<std::int64_t> shape, strides;
@@ -21,8 +22,9 @@ struct Spec {
   std::size_t origin() const;  // of element 0 in these
 };
 
-// A tensor between guards, in memory of its own or in a given one (64-byte aligned, spec.bytes() long), and beside it
-// an image of what every byte of that memory has to be: elements, the gaps that strides leave, guards.
+// A tensor between guards, in memory of its own or in a given one (64-byte aligned, spec.bytes() long), and
+// beside it an image of what every byte of that memory has to be: elements, the gaps that strides leave,
+// guards.
 class Guarded {
  public:
   Guarded() = default;
@@ -33,11 +35,15 @@ class Guarded {
   Guarded& operator=(Guarded&&) = default;
 
   const TensorView& view() const { return view_; }
-  std::byte* at(std::int64_t i, std::int64_t j = 0, std::int64_t k = 0) const { return memory_ + offset(i, j, k); }
-  std::byte* wanted(std::int64_t i, std::int64_t j = 0, std::int64_t k = 0) { return image_.data() + offset(i, j, k); }
+  std::byte* at(std::int64_t i, std::int64_t j = 0, std::int64_t k = 0) const {
+    return memory_ + offset(i, j, k);
+  }
+  std::byte* wanted(std::int64_t i, std::int64_t j = 0, std::int64_t k = 0) {
+    return image_.data() + offset(i, j, k);
+  }
 
-  void poison(tools::Random& random);  // every byte, in the memory and in the image
-  void accept();                       // whatever the memory holds now is right
+  void poison(tools::Random& random);         // every byte, in the memory and in the image
+  void accept();                              // whatever the memory holds now is right
   void check(const std::string& name) const;  // throws Wrong where the memory differs from its image
 
  private:

@@ -1,4 +1,4 @@
-#include "conformance/child.hpp"
+#include "support/child.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace moelane::conformance {
+namespace moelane::test {
 namespace {
 
 // Instead of printing failures, where the parent would not count them.
@@ -116,4 +116,4 @@ std::string Child::join(double seconds) {
   return text.substr(0, first);
 }
 
-}  // namespace moelane::conformance
+}  // namespace moelane::test

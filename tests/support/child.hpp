@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-namespace moelane::conformance {
+namespace moelane::test {
 
 // A forked process that plays a part in a test. What `part` returns is its report; expectations that fail in
 // it, and what it throws, become failures of this test. It dies with the test, and join() ends it when it
@@ -27,4 +27,4 @@ class Child {
   bool killed_ = false;
 };
 
-}  // namespace moelane::conformance
+}  // namespace moelane::test
