@@ -1,17 +1,12 @@
 #include "support/fleet.hpp"
 
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <thread>
 
-namespace moelane::support {
+#include "support/child.hpp"
+
+namespace moelane::test {
 namespace {
 
 Ending ending_of(const std::function<void()>& action) {
@@ -36,78 +31,33 @@ std::vector<Ending> play_threads(int ranks, double timeout, const Part& part) {
   return endings;
 }
 
-// A rank's process writes one byte for the kind (255: another exception), the sentence, and a last zero byte.
-constexpr unsigned char kFine = 254, kOther = 255;
+// A process reports its ending as a letter and the sentence.
+constexpr char kFine = '-', kOther = '?', kFirstKind = 'a';
 
-[[noreturn]] void be_rank(const std::string& name, int rank, int ranks, double timeout, const Part& part,
-                          int pipe) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  Ending ending = ending_of([&] { part(World::shm(name, rank, ranks, timeout)); });
-  if (!ending.threw && testing::Test::HasFailure()) ending = {true, std::nullopt, "an expectation failed"};
-  std::string text(1, static_cast<char>(!ending.threw ? kFine
-                                        : ending.kind ? static_cast<unsigned char>(*ending.kind)
-                                                      : kOther));
-  text += ending.sentence + '\0';
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t wrote = write(pipe, text.data() + done, text.size() - done);
-    if (wrote <= 0) break;
-    done += static_cast<std::size_t>(wrote);
-  }
-  _exit(0);
+std::string text_of(const Ending& ending) {
+  const char letter = !ending.threw ? kFine
+                      : ending.kind ? static_cast<char>(kFirstKind + static_cast<int>(*ending.kind))
+                                    : kOther;
+  return letter + ending.sentence;
 }
 
-struct Process {
-  pid_t pid = -1;
-  int pipe = -1;
-};
-
-Ending ending_of(const Process& process, std::chrono::steady_clock::time_point until) {
-  std::string text;
-  char some[4096];
-  while (true) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())
-            .count();
-    pollfd polled{process.pipe, POLLIN, 0};
-    if (left <= 0 || poll(&polled, 1, static_cast<int>(left)) == 0) {
-      kill(process.pid, SIGKILL);
-      text.clear();
-      break;
-    }
-    const ssize_t got = read(process.pipe, some, sizeof some);
-    if (got <= 0) break;
-    text.append(some, static_cast<std::size_t>(got));
-  }
-  close(process.pipe);
-  int status = 0;
-  waitpid(process.pid, &status, 0);
-  if (text.size() < 2 || text.back() != '\0') {
-    return {true, std::nullopt, "the process ended with status " + std::to_string(status) + " or hung"};
-  }
-  Ending ending;
-  const auto first = static_cast<unsigned char>(text.front());
-  ending.threw = first != kFine;
-  if (ending.threw && first != kOther) ending.kind = static_cast<ErrorKind>(first);
-  ending.sentence = text.substr(1, text.size() - 2);
+Ending ending_from(const std::string& text) {
+  if (text.empty()) return {true, std::nullopt, "the process ended without a word"};
+  Ending ending{text[0] != kFine, std::nullopt, text.substr(1)};
+  if (ending.threw && text[0] != kOther) ending.kind = static_cast<ErrorKind>(text[0] - kFirstKind);
   return ending;
 }
 
 std::vector<Ending> play_processes(int ranks, double timeout, const Part& part) {
   static int worlds = 0;
   const std::string name = "moelane-test-" + std::to_string(getpid()) + "-" + std::to_string(worlds++);
-  std::vector<Process> processes(static_cast<std::size_t>(ranks));
+  std::vector<Child> children;
   for (int r = 0; r < ranks; ++r) {
-    int ends[2];
-    require(pipe2(ends, O_CLOEXEC) == 0, "no pipe");
-    const pid_t pid = fork();
-    require(pid >= 0, "no process");
-    if (pid == 0) be_rank(name, r, ranks, timeout, part, ends[1]);
-    close(ends[1]);
-    processes[static_cast<std::size_t>(r)] = {pid, ends[0]};
+    children.emplace_back(
+        [&, r] { return text_of(ending_of([&] { part(World::shm(name, r, ranks, timeout)); })); });
   }
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   std::vector<Ending> endings;
-  for (const Process& process : processes) endings.push_back(ending_of(process, until));
+  for (Child& child : children) endings.push_back(ending_from(child.join()));
   return endings;
 }
 
@@ -147,4 +97,4 @@ void require_words(const std::string& sentence, const std::vector<std::string>& 
   }
 }
 
-}  // namespace moelane::support
+}  // namespace moelane::test

@@ -11,7 +11,7 @@
 
 // Lets several ranks play a part in a test, as threads or as processes. The part is the same code for both,
 // so it says what is wrong by throwing: an expectation that fails in another process would be lost.
-namespace moelane::support {
+namespace moelane::test {
 
 // What a part throws when something is not as it should be.
 struct Wrong : std::runtime_error {
@@ -48,4 +48,4 @@ std::string name_of(ErrorKind kind);
 // Throws Wrong unless all of `parts` occur in `sentence`.
 void require_words(const std::string& sentence, const std::vector<std::string>& parts);
 
-}  // namespace moelane::support
+}  // namespace moelane::test

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace moelane::support {
+namespace moelane::test {
 namespace {
 
 float strange(std::uint64_t which) {
@@ -67,4 +67,4 @@ void sprinkle(const Config& config, tools::GroupStep& step, tools::Random random
   }
 }
 
-}  // namespace moelane::support
+}  // namespace moelane::test

@@ -6,7 +6,7 @@
 #include "routing.hpp"
 #include "workload.hpp"
 
-namespace moelane::support {
+namespace moelane::test {
 
 // What routers rarely do, and tests should.
 struct Habits {
@@ -35,4 +35,4 @@ class MessyRouting final : public tools::RoutingSource {
 // likewise.
 void sprinkle(const Config& config, tools::GroupStep& step, tools::Random random);
 
-}  // namespace moelane::support
+}  // namespace moelane::test

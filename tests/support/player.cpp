@@ -5,7 +5,7 @@
 
 #include "toy_expert.hpp"
 
-namespace moelane::support {
+namespace moelane::test {
 namespace {
 
 constexpr std::uint64_t kGarbage = tools::stream::first_free + 200;
@@ -238,4 +238,4 @@ std::string run(const Scene& scene, int steps, Home home) {
       play(home, ready.ranks, 30, [&](World world) { perform(std::move(world), ready, steps); }));
 }
 
-}  // namespace moelane::support
+}  // namespace moelane::test

@@ -9,7 +9,7 @@
 #include "support/fleet.hpp"
 #include "support/scene.hpp"
 
-namespace moelane::support {
+namespace moelane::test {
 
 // One lane of one rank: makes fresh input for a step, calls the engine, and compares every byte of every
 // tensor with what the reference says. Throws Wrong. The calls of a step: begin, then dispatch or its halves,
@@ -72,4 +72,4 @@ void perform(World world, const Scene& scene, int steps);
 // The whole scene; what went wrong, empty if nothing.
 std::string run(const Scene& scene, int steps, Home home = Home::threads);
 
-}  // namespace moelane::support
+}  // namespace moelane::test

@@ -4,7 +4,7 @@
 #include "toy_expert.hpp"
 
 // What the tensors of a step have to hold, byte for byte.
-namespace moelane::support {
+namespace moelane::test {
 namespace {
 
 void copy(std::byte* to, const void* from, std::size_t bytes) {
@@ -139,4 +139,4 @@ void Player::check_combine() {
   combined_.check("out of step " + std::to_string(step_) + ", lane " + std::to_string(lane_));
 }
 
-}  // namespace moelane::support
+}  // namespace moelane::test

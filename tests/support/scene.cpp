@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace moelane::support {
+namespace moelane::test {
 namespace {
 
 constexpr std::uint64_t kTokens = tools::stream::first_free + 100, kCalls = kTokens + 1,
@@ -162,4 +162,4 @@ void Scene::reserve() {
   }
 }
 
-}  // namespace moelane::support
+}  // namespace moelane::test

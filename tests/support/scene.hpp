@@ -10,7 +10,7 @@
 #include "support/messy_routing.hpp"
 #include "support/tensors.hpp"
 
-namespace moelane::support {
+namespace moelane::test {
 
 enum class Calls { whole, split, mixed };
 enum class Strides {
@@ -59,4 +59,4 @@ struct Scene {
 std::vector<std::int32_t> experts_of(std::span<const std::int32_t> table, int rank);
 DType scale_type(const Config& config);
 
-}  // namespace moelane::support
+}  // namespace moelane::test

@@ -5,7 +5,7 @@
 
 #include "support/fleet.hpp"
 
-namespace moelane::support {
+namespace moelane::test {
 namespace {
 
 constexpr std::size_t kGuard = 64;
@@ -114,4 +114,4 @@ void Guarded::check(const std::string& name) const {
               std::to_string(static_cast<int>(image_[first])));
 }
 
-}  // namespace moelane::support
+}  // namespace moelane::test

@@ -8,7 +8,7 @@
 #include "moelane/tensor.hpp"
 #include "random.hpp"
 
-namespace moelane::support {
+namespace moelane::test {
 
 // A tensor, wherever it will lie: strides in elements, any sign; `shift`: bytes by which it misses a 64-byte
 // boundary.
@@ -56,4 +56,4 @@ class Guarded {
   TensorView view_;
 };
 
-}  // namespace moelane::support
+}  // namespace moelane::test
