@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kGarbage = tools::stream::first_free + 200;
 
-void copy(std::byte* to, const void* from, std::size_t bytes) {
+void put_bytes(std::byte* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
@@ -113,20 +113,20 @@ void Player::make_input() {
   const auto size = static_cast<std::size_t>(c.scale_bytes), topk = static_cast<std::size_t>(c.topk);
   for (std::int64_t t = 0; t < m; ++t) {
     const auto token = static_cast<std::size_t>(t);
-    copy(x_in_.at(t, 0), mine().x.data() + token * c.row_bytes(), c.row_bytes());
+    put_bytes(x_in_.at(t, 0), mine().x.data() + token * c.row_bytes(), c.row_bytes());
     for (std::int64_t s = 0; s < c.scale_columns; ++s) {
       const std::size_t from = token * c.scale_row_bytes() + static_cast<std::size_t>(s) * size;
-      copy(scales_in_.at(t, s), mine().scales.data() + from, size);
+      put_bytes(scales_in_.at(t, s), mine().scales.data() + from, size);
     }
     for (std::int64_t k = 0; k < c.topk; ++k) {
       const std::size_t from = token * topk + static_cast<std::size_t>(k);
       const std::int64_t id = mine().ids[from];
-      copy(ids_in_.at(t, k), &id, scene_.wide_ids ? 8 : 4);
-      copy(weights_in_.at(t, k), &mine().weights[from], 4);
+      put_bytes(ids_in_.at(t, k), &id, scene_.wide_ids ? 8 : 4);
+      put_bytes(weights_in_.at(t, k), &mine().weights[from], 4);
     }
   }
   const auto tokens = static_cast<std::int32_t>(m);
-  copy(num_tokens_.at(0), &tokens, 4);
+  put_bytes(num_tokens_.at(0), &tokens, 4);
   in_ = {};
   in_.x = x_in_.view();
   if (c.scale_columns > 0) in_.scales = scales_in_.view();

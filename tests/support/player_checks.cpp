@@ -7,11 +7,13 @@
 namespace moelane::test {
 namespace {
 
-void copy(std::byte* to, const void* from, std::size_t bytes) {
+void put_bytes(std::byte* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
-void copy(std::byte* to, const std::vector<std::int32_t>& from) { copy(to, from.data(), from.size() * 4); }
+void put_bytes(std::byte* to, const std::vector<std::int32_t>& from) {
+  put_bytes(to, from.data(), from.size() * 4);
+}
 
 }  // namespace
 
@@ -23,10 +25,11 @@ void Player::check_dispatch() {
     const tools::GroupStep& from = groups_[static_cast<std::size_t>(row.group)];
     const auto token = static_cast<std::size_t>(row.token);
     const std::int64_t first = padded ? row.local : row.row, second = padded ? row.row : 0;
-    copy(x_.wanted(first, second), from.x.data() + token * c.row_bytes(), c.row_bytes());
+    put_bytes(x_.wanted(first, second), from.x.data() + token * c.row_bytes(), c.row_bytes());
     for (std::int64_t s = 0; s < c.scale_columns; ++s) {
       std::byte* to = padded ? scales_.wanted(first, second, s) : scales_.wanted(first, s);
-      copy(to, from.scales.data() + token * c.scale_row_bytes() + static_cast<std::size_t>(s) * size, size);
+      put_bytes(to, from.scales.data() + token * c.scale_row_bytes() + static_cast<std::size_t>(s) * size,
+                size);
     }
     for (std::size_t k = 0; c.layout == Layout::ranked && k < topk; ++k) {
       const std::int32_t id = from.ids[token * topk + k];
@@ -35,13 +38,13 @@ void Player::check_dispatch() {
         if (experts_[e] == id) local = static_cast<std::int32_t>(e);
       }
       const float weight = local < 0 ? 0.0F : from.weights[token * topk + k];
-      copy(ids_.wanted(row.row, static_cast<std::int64_t>(k)), &local, 4);
-      copy(weights_.wanted(row.row, static_cast<std::int64_t>(k)), &weight, 4);
+      put_bytes(ids_.wanted(row.row, static_cast<std::int64_t>(k)), &local, 4);
+      put_bytes(weights_.wanted(row.row, static_cast<std::int64_t>(k)), &weight, 4);
     }
   }
-  if (!expected_.counts.empty()) copy(counts_.wanted(0), expected_.counts);
-  if (!expected_.offsets.empty()) copy(offsets_.wanted(0), expected_.offsets);
-  if (c.layout == Layout::ranked) copy(row_count_.wanted(0), &expected_.row_count, 4);
+  if (!expected_.counts.empty()) put_bytes(counts_.wanted(0), expected_.counts);
+  if (!expected_.offsets.empty()) put_bytes(offsets_.wanted(0), expected_.offsets);
+  if (c.layout == Layout::ranked) put_bytes(row_count_.wanted(0), &expected_.row_count, 4);
 
   const std::string where = " of step " + std::to_string(step_) + ", lane " + std::to_string(lane_);
   counts_.check("expert_counts" + where);
@@ -94,8 +97,9 @@ void Player::answer() {
   for (const tools::ExpectedRow& row : expected_.rows) {
     const std::int64_t first = padded ? row.local : row.row, second = padded ? row.row : 0;
     for (std::int64_t s = 0; s < c.scale_columns; ++s) {
-      copy(scales.data() + s * c.scale_bytes, padded ? scales_.at(first, second, s) : scales_.at(first, s),
-           static_cast<std::size_t>(c.scale_bytes));
+      put_bytes(scales.data() + s * c.scale_bytes,
+                padded ? scales_.at(first, second, s) : scales_.at(first, s),
+                static_cast<std::size_t>(c.scale_bytes));
     }
     std::byte* to = rows_.at(first, second);
     if (c.layout != Layout::ranked) {
@@ -129,12 +133,12 @@ void Player::check_combine() {
   const std::size_t row_bytes = static_cast<std::size_t>(c.hidden) * size_of(c.out_dtype);
   std::vector<std::byte> old(static_cast<std::size_t>(mine().tokens) * row_bytes);
   for (std::int64_t t = 0; t < mine().tokens; ++t) {
-    copy(old.data() + static_cast<std::size_t>(t) * row_bytes, combined_.wanted(t), row_bytes);
+    put_bytes(old.data() + static_cast<std::size_t>(t) * row_bytes, combined_.wanted(t), row_bytes);
   }
   const std::vector<std::byte> expected =
       tools::expected_combine(c, table_, mine(), scene_.accumulate ? old.data() : nullptr, dropped_);
   for (std::int64_t t = 0; t < mine().tokens; ++t) {
-    copy(combined_.wanted(t), expected.data() + static_cast<std::size_t>(t) * row_bytes, row_bytes);
+    put_bytes(combined_.wanted(t), expected.data() + static_cast<std::size_t>(t) * row_bytes, row_bytes);
   }
   combined_.check("out of step " + std::to_string(step_) + ", lane " + std::to_string(lane_));
 }
