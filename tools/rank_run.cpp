@@ -146,7 +146,14 @@ class Run {
   void timed(std::vector<std::vector<Span>>& spans, const Active& a, const Call& call) {
     step_ = a.step;
     Span span{now_ns(), 0};
-    call();
+    try {
+      call();
+    } catch (const Error& error) {
+      // In words of the command line, too: the engine counts steps by lane.
+      const bool full = error.kind() == ErrorKind::capacity;
+      throw Error(error.kind(), error.what() + (full ? fmt::format("; --capacity is {}", options_.capacity)
+                                                     : fmt::format("; this was step {} of the run", a.step + 1)));
+    }
     span.end = now_ns();
     spans[static_cast<std::size_t>(a.step)].push_back(span);
   }

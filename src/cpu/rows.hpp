@@ -10,9 +10,9 @@
 // once at run time; every way gives the same bits. Nothing here allocates, blocks or keeps state.
 namespace moelane::cpu {
 
-// Measured (bench/cpu_rows_bench.cpp), one core writing and another reading: up to about 2 MB written per
-// step and rank `cached` is as fast to write and twice as fast to read; from 8 MB on `stream` is 1.3 to 2
-// times faster over all.
+// Measured (bench/cpu_rows_bench.cpp), one core writing and another then reading, both together: up to 0.5 MB
+// `cached` takes half to two thirds of the time; between 2 and 8 MB they are equal; from 30 MB on `stream`
+// takes three quarters, and for the writer alone two thirds (one destination) or half (eight).
 enum class Store : std::uint8_t {
   cached,  // ordinary stores: the reader finds the row in a cache
   stream,  // past the caches, without reading the old line first; the caller calls store_fence() before it

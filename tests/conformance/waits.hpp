@@ -111,7 +111,7 @@ TYPED_TEST_P(Waits, EndPromptlyWhenAborted) {
       const auto& t = m.lane(0, {30, stage, 30});
       double when = 0;
       std::thread other([&] {
-        pause_for(0.1);
+        pause_for(0.05);
         when = seconds_now();
         m.abort(0);
       });
@@ -133,9 +133,9 @@ TYPED_TEST_P(Waits, EndWhenThePeerHasLeft) {
     TypeParam::run(3, [stage](auto& m) {
       const Arena arena(m.ranks());
       if (m.rank() != 0) {
-        pause_for(0.1);
+        pause_for(0.05);
         if (m.rank() == 1) m.leave(0);
-        pause_for(0.1);
+        pause_for(0.05);
         m.lane(0, {}).signal(0, arena.word(kAwaited, m.rank()), 1, SignalOp::set);
         return;
       }
@@ -150,7 +150,7 @@ TYPED_TEST_P(Waits, EndWhenThePeerHasLeft) {
     TypeParam::run(2, [stage](auto& m) {
       const Arena arena(m.ranks());
       if (m.rank() == 1) {
-        pause_for(0.1);
+        pause_for(0.05);
         return m.leave(0);
       }
       const auto& t = m.lane(1, {30, stage, 30});
@@ -190,11 +190,11 @@ TYPED_TEST_P(Waits, TheOtherWaysSignalContradicts) {
   for (const Stage stage : kStages) {
     TypeParam::run(2, [stage](auto& m) {
       const Arena arena(m.ranks());
-      const auto& t = m.lane(0, {30, stage, 0.1});
+      const auto& t = m.lane(0, {30, stage, 0.03});
       for (std::uint64_t round = 1; round <= 20; ++round) {
         const bool both = round % 2 == 0;
         if (m.rank() == 1) {
-          if (round % 5 < 2) pause_for(0.02);
+          if (round % 5 < 2) pause_for(0.01);
           // The watched word carries only an epoch that counts; the one behind does not contradict.
           t.signal(0, arena.word(kWatched, 1), pack(round - 1, 77), SignalOp::set);
           if (both) t.signal(0, arena.word(kAwaited, 1), pack(round, 3), SignalOp::set);

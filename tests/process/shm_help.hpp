@@ -76,4 +76,52 @@ inline detail::shm::Fd stranger(const std::string& name) {
   return {};
 }
 
+// Shows that the world works.
+inline void exchange(const World& world) {
+  World mine = world;
+  std::vector<int> all(static_cast<std::size_t>(mine.size()), -1);
+  const int rank = mine.rank() * 3;
+  mine.all_gather(&rank, sizeof rank, all.data());
+  for (int r = 0; r < mine.size(); ++r) ASSERT_EQ(all[static_cast<std::size_t>(r)], r * 3);
+  mine.barrier();
+}
+
+inline constexpr std::size_t kPage = 4096;
+
+inline std::uint64_t& word(const detail::Heaps& heaps, int rank, std::size_t index) {
+  return reinterpret_cast<std::uint64_t*>(heaps.bases[static_cast<std::size_t>(rank)])[index];
+}
+
+// All ranks do the same; what each came to.
+inline std::vector<std::string> all_do(int ranks, double timeout,
+                                       const std::function<void(const World&)>& then) {
+  const std::string name = fresh_name();
+  std::vector<Child> children;
+  for (int rank = 0; rank < ranks; ++rank) children.push_back(joining(name, rank, ranks, timeout, then));
+  std::vector<std::string> outcomes;
+  for (Child& child : children) outcomes.push_back(child.join());
+  return outcomes;
+}
+
+// Every rank writes its number into every heap and sees everybody's in its own.
+inline void share(World world, std::size_t committed, std::size_t bytes) {
+  const detail::Heaps heaps = world.impl().map_heaps(committed, bytes);
+  ASSERT_EQ(heaps.bytes, bytes);
+  ASSERT_EQ(heaps.bases.size(), static_cast<std::size_t>(world.size()));
+  for (int r = 0; r < world.size(); ++r) {
+    ASSERT_EQ(reinterpret_cast<std::uintptr_t>(heaps.bases[static_cast<std::size_t>(r)]) % kPage, 0u);
+    ASSERT_EQ(word(heaps, r, bytes / 8 - 1 - static_cast<std::size_t>(world.rank())), 0u);
+  }
+  world.barrier();
+  for (int r = 0; r < world.size(); ++r) {
+    const auto value = static_cast<std::uint64_t>(world.rank() * 100 + r + 1);
+    word(heaps, r, bytes / 8 - 1 - static_cast<std::size_t>(world.rank())) = value;
+  }
+  world.barrier();
+  for (int r = 0; r < world.size(); ++r) {
+    const auto value = static_cast<std::uint64_t>(r * 100 + world.rank() + 1);
+    ASSERT_EQ(word(heaps, world.rank(), bytes / 8 - 1 - static_cast<std::size_t>(r)), value);
+  }
+}
+
 }  // namespace moelane::test

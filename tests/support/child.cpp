@@ -79,8 +79,10 @@ Child::~Child() {
   if (pipe_ >= 0) close(pipe_);
 }
 
+void Child::expect_killed() { killed_ = true; }
+
 void Child::kill() {
-  killed_ = true;
+  expect_killed();
   ::kill(pid_, SIGKILL);
 }
 

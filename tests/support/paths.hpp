@@ -1,0 +1,78 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "support/scene.hpp"
+
+// Every way for rows to travel, in every layout: what most protocol tests are instantiated over.
+namespace moelane::test {
+
+struct Path {
+  const char* name;
+  Way way;
+  Calls calls;
+  bool force_puts = false, partial_sums = false;
+};
+
+inline const std::vector<Path>& paths() {
+  static const std::vector<Path> all{
+      {"direct_whole", Way::direct, Calls::whole},
+      {"auto_mixed", Way::automatic, Calls::mixed},
+      {"put_whole", Way::put, Calls::whole},
+      {"put_split", Way::put, Calls::split},
+      {"put_mixed", Way::put, Calls::mixed},
+      {"puts_split", Way::put, Calls::split, true},
+      {"puts_mixed", Way::automatic, Calls::mixed, true},
+      {"sums_mixed", Way::automatic, Calls::mixed, false, true},
+      {"sums_puts_split", Way::put, Calls::split, true, true},
+  };
+  return all;
+}
+
+using Case = std::tuple<Layout, Path>;
+
+inline std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Layout layout : {Layout::padded, Layout::contiguous, Layout::ranked}) {
+    for (const Path& path : paths()) {
+      if (layout != Layout::ranked || !path.partial_sums) all.emplace_back(layout, path);
+    }
+  }
+  return all;
+}
+
+inline std::string case_name(const testing::TestParamInfo<Case>& info) {
+  return std::string(name_of(std::get<Layout>(info.param))) + "_" + std::get<Path>(info.param).name;
+}
+
+// A small scene that goes that way: 4 ranks, 16 experts, top-4, rows of 33 elements.
+class OnPath : public testing::TestWithParam<Case> {
+ protected:
+  static Scene scene() {
+    const Path& path = std::get<Path>(GetParam());
+    Scene scene;
+    scene.ranks = 4;
+    scene.config.experts = 16;
+    scene.config.topk = 4;
+    scene.config.hidden = 33;
+    scene.config.max_tokens = 6;
+    scene.config.layout = std::get<Layout>(GetParam());
+    scene.config.way = path.way;
+    scene.config.force_puts = path.force_puts;
+    scene.config.partial_sums = path.partial_sums;
+    scene.config.timeout = 20;
+    scene.calls = path.calls;
+    scene.seed = 1;
+    return scene;
+  }
+};
+
+// In the test program that wants it: instantiates the suite over all cases.
+#define MOELANE_ON_EVERY_PATH(suite) \
+  INSTANTIATE_TEST_SUITE_P(Path, suite, testing::ValuesIn(cases()), case_name)
+
+}  // namespace moelane::test
