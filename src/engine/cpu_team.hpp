@@ -21,6 +21,9 @@ struct CpuTeam {
   void copy_many(void* const* to, int n, const void* from, std::size_t bytes) const {
     cpu::copy_to_many(to, n, from, bytes, store);
   }
+  void prefetch(const void* from) const {
+    if (store == cpu::Store::stream) cpu::prefetch(from, 512);
+  }
   void sum(const void* const* rows, const float* weights, int n, DType type, std::int64_t hidden, void* out,
            DType out_type, bool accumulate) const {
     cpu::SumArgs args{};

@@ -98,11 +98,13 @@ Error error_of(const Report& r, const CallSite& site, const Config& config) {
                                  who, site.step, site.lane, r.limit, r.expert, r.value));
       }
       return Error(ErrorKind::capacity,
-                   fmt::format("{} (step {}, lane {}) has capacity for {} rows and got {}{}: the step is invalid, rows "
-                               "past the capacity were dropped; give x more rows in dimension 0",
+                   fmt::format("{} (step {}, lane {}) has capacity for {} rows and needs {}{}: the step is invalid, "
+                               "rows past the capacity were dropped; give x more rows in dimension 0",
                                who, site.step, site.lane, r.limit, r.value,
-                               config.alignment > 1
-                                   ? fmt::format(" (with every expert at a multiple of {})", config.alignment)
+                               config.layout == Layout::contiguous
+                                   ? fmt::format(" (every expert at a multiple of {}; expert {} is the first to lack "
+                                                 "some)",
+                                                 config.alignment, r.expert)
                                    : ""));
     case Fault::dropped:
       return Error(ErrorKind::capacity,

@@ -14,23 +14,29 @@ struct Answers {
   std::int64_t hidden = 0;
 };
 
-// Tells one group how many of its rows of every expert found room, with the combine signal.
+// For one group: of how many rows of every expert (by_rank: in all) this rank sends the answers, to go with the combine
+// signal. Returns whether some of the group's rows found no room.
 template <Transport T>
-MOELANE_HD std::size_t count_kept(const Lane<T>& lane, int group_first) {
+MOELANE_HD bool count_kept(const Lane<T>& lane, int group_first, bool partial_sums) {
   const Shape& shape = lane.shape();
-  const int me = lane.rank();
+  const std::int32_t topk = shape.topk;
   auto* kept = lane.template own<std::int32_t>(lane.at.cursors());
   for (int i = 0; i < lane.at.kept_words(); ++i) kept[i] = 0;
+  bool lost = false;
   for (int source = group_first; source < group_first + shape.tp; ++source) {
     const auto* ids = lane.template own<const std::int32_t>(lane.at.routing_ids(source));
     const auto* places = lane.template own<const std::int32_t>(lane.at.places(source));
     const std::uint64_t word = *lane.template own<const std::uint64_t>(lane.at.signal(Signal::dispatch, source));
-    const std::int32_t n = share_of(tokens_of(word), shape.tp, source % shape.tp).count * shape.topk;
-    for (std::int32_t i = 0; i < n; ++i) {
-      if (places[i] >= 0 && lane.placement.rank_of[ids[i]] == me) ++kept[shape.by_rank ? 0 : ids[i]];
+    const std::int32_t count = share_of(tokens_of(word), shape.tp, source % shape.tp).count;
+    for (std::int32_t i = 0; i < count * topk; ++i) {
+      if (local_on(lane.placement, ids[i], lane.rank()) < 0) continue;
+      // A partial sum is sent even if it is of no row; in the ranked layout only a rank's first k has a row.
+      const bool answers = !shape.by_rank || new_rank(lane.placement, ids + i / topk * topk, i % topk) >= 0;
+      if (places[i] < 0 && (answers || partial_sums)) lost = true;
+      if (answers && (places[i] >= 0 || partial_sums)) ++kept[shape.by_rank ? 0 : ids[i]];
     }
   }
-  return static_cast<std::size_t>(lane.at.kept_words()) * 4;
+  return lost;
 }
 
 // Needs the lane's dispatch by the put way. Never waits.
@@ -43,6 +49,7 @@ MOELANE_HD void combine_put_send(const G& team, const Lane<T>& lane, const Answe
   const int me = lane.rank();
   const std::int32_t topk = shape.topk;
   const auto bytes = static_cast<std::size_t>(shape.answer_bytes);
+  RowCopies<G> copies(team, bytes);
 
   for (int source = 0; source < shape.ranks; ++source) {
     const int group_first = source / shape.tp * shape.tp;
@@ -76,39 +83,45 @@ MOELANE_HD void combine_put_send(const G& team, const Lane<T>& lane, const Answe
         } else {
           from = answers.rows.at(local, place);
         }
-        void* near[32];
         int nears = 0;
         for (int j = 0; j < shape.tp; ++j) {  // the own position in the group first: peers are spread
           const int peer = group_first + (me + j) % shape.tp;
           std::byte* base = net.peer_pointer(peer);
           if (base != nullptr) {
-            near[nears++] = base + at.answer(share.begin + i, k);
-            if (nears == 32) team.copy_many(near, nears, from, bytes), nears = 0;
+            copies.to()[nears++] = base + at.answer(share.begin + i, k);
+            if (nears == 32) {
+              copies.push(nears, from);
+              nears = 0;
+            }
           } else {
             net.put_signal(peer, at.answer(share.begin + i, k), from, bytes, at.signal(Signal::answers, me), 1,
                            SignalOp::add);
           }
         }
-        if (nears > 0) team.copy_many(near, nears, from, bytes);
+        copies.push(nears, from);
+        if (answers.partial_sums) copies.flush();  // the stage is used again
         report.bytes += static_cast<std::uint64_t>(shape.tp) * bytes;
         if (shape.by_rank) break;
       }
     }
   }
 
+  copies.flush();
   team.publish();
   if (!team.last()) return;
-  const bool dropped = lane.state().dropped != 0 && !answers.partial_sums;
-  const std::uint64_t word = pack(lane.state().epoch, combine_payload(WireWay::put, dropped, print));
-  if (!dropped) {
-    net.signal_many(at.signal(Signal::combine, me), word);
+  const auto word = [&](bool lost) {
+    return pack(lane.state().epoch, combine_payload(WireWay::put, lost, print));
+  };
+  if (lane.state().dropped == 0) {
+    net.signal_many(at.signal(Signal::combine, me), word(false));
     return;
   }
   for (int first = 0; first < shape.ranks; first += shape.tp) {
-    const std::size_t kept_bytes = count_kept(lane, first);
+    const bool lost = count_kept(lane, first, answers.partial_sums);
+    const std::size_t kept_bytes = lost ? static_cast<std::size_t>(at.kept_words()) * 4 : 0;
     for (int peer = first; peer < first + shape.tp; ++peer) {
-      net.put_signal(peer, at.kept(me), lane.heap + at.cursors(), kept_bytes, at.signal(Signal::combine, me), word,
-                     SignalOp::set);
+      net.put_signal(peer, at.kept(me), lane.heap + at.cursors(), kept_bytes, at.signal(Signal::combine, me),
+                     word(lost), SignalOp::set);
     }
   }
 }
@@ -135,7 +148,7 @@ MOELANE_HD std::uint64_t answers_from(const Lane<T>& lane, int source, const std
   return n;
 }
 
-// Waits for every rank's combine signal. `dropped` tells whether some rank had no room for rows.
+// Waits for every rank's combine signal. `dropped` tells whether some rank had no room for rows of this group.
 template <Transport T>
 MOELANE_HD bool await_combine(const Lane<T>& lane, WireWay way, std::uint64_t print, bool& dropped, Report& report) {
   const LaneLayout& at = lane.at;

@@ -133,11 +133,12 @@ MOELANE_HD void dispatch_direct_rows(const G& team, const Lane<T>& lane, const I
   const auto* ids = lane.template own<const std::int32_t>(lane.at.own_ids());
   const auto* weights = lane.template own<const float>(lane.at.own_weights());
   auto* places = lane.template own<std::int32_t>(lane.at.own_places());
+  RowCopies<G> copies(team, static_cast<std::size_t>(shape.row_bytes));
 
   for (std::int32_t t = 0; t < in.tokens; ++t) {
     const std::int32_t* token_ids = ids + t * topk;
     const bool mine = t >= share.begin && t < share.begin + share.count;
-    void* to[32];
+    void** to = copies.to();
     int n = 0;
     for (std::int32_t k = 0; k < topk; ++k) {
       std::int32_t& place = places[t * topk + k];
@@ -161,8 +162,21 @@ MOELANE_HD void dispatch_direct_rows(const G& team, const Lane<T>& lane, const I
       }
     }
     if (n == 0) continue;
-    team.copy_many(to, n, in.x.at(t), static_cast<std::size_t>(shape.row_bytes));
+    copies.push(n, in.x.at(t));
     report.bytes += static_cast<std::uint64_t>(n + 1) * static_cast<std::uint64_t>(shape.slot_bytes());
+  }
+  copies.flush();
+}
+
+// Ranked layout, when rows found no room: the (row, k) pairs of those that did, which no rank knew before.
+template <Transport T>
+MOELANE_HD void count_pairs(const Lane<T>& lane, const Output& out) {
+  for (std::int32_t local = 0; local < lane.placement.local_experts(lane.rank()); ++local) out.expert_counts[local] = 0;
+  for (std::int32_t row = 0; row < *out.row_count; ++row) {
+    for (std::int32_t k = 0; k < lane.shape().topk; ++k) {
+      const std::int32_t local = *reinterpret_cast<const std::int32_t*>(out.ids.at(row, k));
+      if (local >= 0) ++out.expert_counts[local];
+    }
   }
 }
 
@@ -184,6 +198,7 @@ MOELANE_HD void dispatch_direct(const G& team, const Lane<T>& lane, const Input&
     const Wait wait{at.signal(Signal::dispatch, source), needed, kEpochMask, source};
     if (!await(lane, wait, Phase::dispatch, word, report)) return;
   }
+  if (out.layout == Layout::ranked && report.fault == Fault::overflow) count_pairs(lane, out);
   LaneState& state = lane.state();
   ++state.epoch;
   state.tokens = in.tokens;

@@ -18,10 +18,10 @@ MOELANE_HD void dispatch_put_send(const G& team, const Lane<T>& lane, const Inpu
   const std::int32_t topk = shape.topk;
   const auto* ids = lane.template own<const std::int32_t>(at.own_ids()) + share.begin * topk;
   const auto* weights = lane.template own<const float>(at.own_weights()) + share.begin * topk;
-  const std::int64_t row_bytes = shape.row_bytes;
+  RowCopies<G> copies(team, static_cast<std::size_t>(shape.row_bytes));
 
   for (std::int32_t i = team.unit(); i < share.count; i += team.units()) {
-    void* near[32];
+    void** near = copies.to();
     std::int32_t far[32];
     int nears = 0, fars = 0;
     for (std::int32_t k = 0; k < topk; ++k) {
@@ -36,12 +36,15 @@ MOELANE_HD void dispatch_put_send(const G& team, const Lane<T>& lane, const Inpu
     }
     if (fars > 0) near[nears++] = lane.heap + at.stage(i);  // staged once, sent from there to each
     if (nears == 0) continue;
-    team.copy_many(near, nears, in.x.at(share.begin + i), static_cast<std::size_t>(row_bytes));
     for (int n = 0; n < nears; ++n) {
       copy_scales(team, static_cast<std::byte*>(near[n]) + shape.scale_offset(), in.scale_bytes,
                   in.scales.at(share.begin + i), in.scales.column_stride, in.scale_columns, in.scale_bytes);
     }
-    if (fars > 0) team.publish();
+    copies.push(nears, in.x.at(share.begin + i));
+    if (fars > 0) {
+      copies.flush();
+      team.publish();
+    }
     for (int n = 0; n < fars; ++n) {
       net.put_signal(far[n], at.slot(me, i), lane.heap + at.stage(i), static_cast<std::size_t>(shape.slot_bytes()),
                      at.signal(Signal::rows, me), 1, SignalOp::add);
@@ -49,6 +52,7 @@ MOELANE_HD void dispatch_put_send(const G& team, const Lane<T>& lane, const Inpu
     report.bytes += static_cast<std::uint64_t>(nears + fars) * static_cast<std::uint64_t>(shape.slot_bytes());
   }
 
+  copies.flush();
   team.publish();
   if (!team.last()) return;
   // The routing goes out from the own heap's block for this source, which is where the own rank reads it.
@@ -123,7 +127,7 @@ MOELANE_HD void place_received(const Lane<T>& lane, const Output& out, Report& r
       for (std::int32_t k = 0; k < topk; ++k) {
         const std::int32_t local = local_on(lane.placement, ids[i * topk + k], me);
         if (local < 0) continue;
-        ++cursor[local];
+        if (!ranked || rows < out.capacity) ++cursor[local];  // ranked: pairs of rows that find room
         here = true;
         if (!ranked) ++rows;
       }
@@ -176,13 +180,14 @@ MOELANE_HD void dispatch_put_recv(const G& team, const Lane<T>& lane, const Outp
     if (!await(lane, {at.signal(Signal::rows, source), rows, kCounterMask, source}, Phase::rows, word, report)) return;
   }
 
+  RowCopies<G> copies(team, static_cast<std::size_t>(shape.row_bytes));
   for (int source = 0; source < shape.ranks; ++source) {
     const auto* ids = lane.template own<const std::int32_t>(at.routing_ids(source));
     const auto* weights = lane.template own<const float>(at.routing_weights(source));
     const auto* places = lane.template own<const std::int32_t>(at.places(source));
     const std::int32_t count = received_share(lane, source).count;
     for (std::int32_t i = team.unit(); i < count; i += team.units()) {
-      void* to[32];
+      void** to = copies.to();
       int n = 0;
       const std::byte* slot = lane.heap + at.slot(source, i);
       for (std::int32_t k = 0; k < topk; ++k) {
@@ -201,10 +206,11 @@ MOELANE_HD void dispatch_put_recv(const G& team, const Lane<T>& lane, const Outp
         }
       }
       if (n == 0) continue;
-      team.copy_many(to, n, slot, static_cast<std::size_t>(shape.row_bytes));
+      copies.push(n, slot);
       report.bytes += static_cast<std::uint64_t>(n + 1) * static_cast<std::uint64_t>(shape.slot_bytes());
     }
   }
+  copies.flush();
   team.publish();
   if (!team.last()) return;
   LaneState& state = lane.state();

@@ -39,9 +39,39 @@ concept Team = requires(const G& g, void* to, void* const* many, const void* fro
   { g.last() } -> std::convertible_to<bool>;    // true for the last unit to come here, which then sees all writes
   { g.copy(to, from, bytes) };
   { g.copy_many(many, n, from, bytes) };  // one source, read once
+  { g.prefetch(from) };                   // a source that will be copied soon
   // to = sum over n rows by the arithmetic of the job: see cpu::weighted_sum.
   { g.sum(rows, weights, n, type, hidden, to, type, old) };
   { g.publish() };                        // before a signal: makes streaming stores visible in order
+};
+
+// Copies of one source to several destinations, one behind: while a row is copied, the next one's first bytes are on
+// their way from memory. Rows lie scattered, so no hardware prefetcher finds them.
+template <Team G>
+class RowCopies {
+ public:
+  MOELANE_HD RowCopies(const G& team, std::size_t bytes) : team_(team), bytes_(bytes) {}
+  // The destinations of the next source, at most 32; then push their number and the source.
+  MOELANE_HD void** to() { return to_[next_]; }
+  MOELANE_HD void push(int n, const void* from) {
+    if (n == 0) return;
+    team_.prefetch(from);
+    flush();
+    from_ = from;
+    n_ = n;
+    next_ = 1 - next_;
+  }
+  MOELANE_HD void flush() {
+    if (n_ > 0) team_.copy_many(to_[1 - next_], n_, from_, bytes_);
+    n_ = 0;
+  }
+
+ private:
+  const G& team_;
+  std::size_t bytes_;
+  void* to_[2][32];
+  const void* from_ = nullptr;
+  int next_ = 0, n_ = 0;
 };
 
 template <Transport T>

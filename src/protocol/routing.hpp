@@ -61,9 +61,10 @@ MOELANE_HD constexpr std::int64_t aligned(std::int64_t rows, std::int32_t alignm
 template <class Needed>
 MOELANE_HD void write_counts(const Output& out, std::int32_t local_experts, std::int64_t rows_in_all,
                              const Needed& needed, const PlacementView& placement, int rank, Report& report) {
-  std::int64_t at = 0;
+  std::int64_t at = 0, end = 0;
   for (std::int32_t local = 0; local < local_experts; ++local) {
     const std::int64_t wanted = needed(local);
+    if (wanted > 0) end = at + wanted;
     const std::int64_t room = out.layout == Layout::padded      ? out.capacity
                               : out.layout == Layout::contiguous ? (at < out.capacity ? out.capacity - at : 0)
                                                                  : wanted;
@@ -76,11 +77,12 @@ MOELANE_HD void write_counts(const Output& out, std::int32_t local_experts, std:
     if (present < wanted && report.fault == Fault::none) {
       report.fault = Fault::overflow;
       report.expert = placement.by_rank[placement.first[rank] + local];
-      report.value = out.layout == Layout::padded ? wanted : rows_in_all;
+      report.value = wanted;
       report.limit = out.capacity;
     }
   }
   if (out.layout == Layout::contiguous) {
+    if (report.fault == Fault::overflow) report.value = end;
     out.expert_offsets[local_experts] = static_cast<std::int32_t>(at < out.capacity ? at : out.capacity);
   }
   if (out.layout == Layout::ranked) {

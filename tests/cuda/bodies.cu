@@ -25,6 +25,7 @@ struct BlockTeam {
   __device__ void copy_many(void* const* to, int n, const void* from, std::size_t bytes) const {
     for (int i = 0; i < n; ++i) copy(to[i], from, bytes);
   }
+  __device__ void prefetch(const void*) const {}
   __device__ void sum(const void* const* rows, const float* weights, int n, DType, std::int64_t hidden, void* out,
                       DType, bool accumulate) const {
     for (std::int64_t j = threadIdx.x; j < hidden; j += blockDim.x) {

@@ -72,16 +72,17 @@ TEST_P(Shapes, StridesAndAddresses) {
   }
 }
 
-TEST_P(Shapes, Alignment) {
-  if (std::get<Layout>(GetParam()) != Layout::contiguous) GTEST_SKIP() << "of the contiguous layout";
-  for (const int alignment : {2, 16, 128}) {
-    for (const int tp : {1, 2}) {
-      Scene s = scene();
-      s.config.alignment = alignment;
-      s.config.tp_size = tp;
-      s.config.experts = 7;
-      s.habits.hot = 0.5;
-      EXPECT_EQ(run(s, 12), "") << alignment;
+TEST(Alignment, OfTheContiguousLayout) {
+  for (const Path& path : paths()) {
+    for (const int alignment : {2, 16, 128}) {
+      for (const int tp : {1, 2}) {
+        Scene s = scene_on(path, Layout::contiguous);
+        s.config.alignment = alignment;
+        s.config.tp_size = tp;
+        s.config.experts = 7;
+        s.habits.hot = 0.5;
+        EXPECT_EQ(run(s, 12), "") << path.name << ", " << alignment;
+      }
     }
   }
 }

@@ -50,28 +50,28 @@ inline std::string case_name(const testing::TestParamInfo<Case>& info) {
 }
 
 // A small scene that goes that way: 4 ranks, 16 experts, top-4, rows of 33 elements.
+inline Scene scene_on(const Path& path, Layout layout) {
+  Scene scene;
+  scene.ranks = 4;
+  scene.config.experts = 16;
+  scene.config.topk = 4;
+  scene.config.hidden = 33;
+  scene.config.max_tokens = 6;
+  scene.config.layout = layout;
+  scene.config.way = path.way;
+  scene.config.force_puts = path.force_puts;
+  scene.config.partial_sums = path.partial_sums;
+  scene.config.timeout = 20;
+  scene.calls = path.calls;
+  return scene;
+}
+
 class OnPath : public testing::TestWithParam<Case> {
  protected:
-  static Scene scene() {
-    const Path& path = std::get<Path>(GetParam());
-    Scene scene;
-    scene.ranks = 4;
-    scene.config.experts = 16;
-    scene.config.topk = 4;
-    scene.config.hidden = 33;
-    scene.config.max_tokens = 6;
-    scene.config.layout = std::get<Layout>(GetParam());
-    scene.config.way = path.way;
-    scene.config.force_puts = path.force_puts;
-    scene.config.partial_sums = path.partial_sums;
-    scene.config.timeout = 20;
-    scene.calls = path.calls;
-    scene.seed = 1;
-    return scene;
-  }
+  static Scene scene() { return scene_on(std::get<Path>(GetParam()), std::get<Layout>(GetParam())); }
 };
 
-// In the test program that wants it: instantiates the suite over all cases.
+// Instantiates a suite, a class that inherits OnPath, over all cases.
 #define MOELANE_ON_EVERY_PATH(suite) \
   INSTANTIATE_TEST_SUITE_P(Path, suite, testing::ValuesIn(cases()), case_name)
 
