@@ -12,8 +12,9 @@
 namespace moelane::tools {
 namespace {
 
-// An all-to-all moves, for each source and expert, a block of rows. Padded: every block has max_tokens rows, whatever
-// is in them (the article's baseline). Exact: counts travel first, and blocks have as many rows as there are.
+// An all-to-all moves, for each source and expert, a block of rows. Padded: every block has max_tokens rows,
+// whatever is in them (the article's baseline). Exact: counts travel first, and blocks have as many rows as
+// there are.
 class AllToAll {
  public:
   AllToAll(const BaselineContext& c, bool padded)
@@ -34,7 +35,8 @@ class AllToAll {
     c_.world.barrier();
     for (int source = 0; source < ranks_; ++source) {
       for (const std::int32_t e : c_.placement.experts_of(me_)) {
-        cpu::copy(received(source, e, row_), packed(source, e, row_), rows_in(source, e) * row_, cpu::Store::stream);
+        cpu::copy(received(source, e, row_), packed(source, e, row_), rows_in(source, e) * row_,
+                  cpu::Store::stream);
       }
     }
     cpu::store_fence();
@@ -87,33 +89,41 @@ class AllToAll {
     c_.world.barrier();
   }
 
-  std::size_t out_row() const { return static_cast<std::size_t>(config_.hidden) * size_of(config_.out_dtype); }
+  std::size_t out_row() const {
+    return static_cast<std::size_t>(config_.hidden) * size_of(config_.out_dtype);
+  }
   const GroupStep& own() const { return own_; }
 
  private:
   static std::size_t u(std::int64_t value) { return static_cast<std::size_t>(value); }
 
-  // Three areas a rank, each with max_tokens rows for every (peer, expert) pair that can need them, used by both ways:
-  // what a rank packed (later: answers that came back), what it received, and the answers it made.
+  // Three areas a rank, each with max_tokens rows for every (peer, expert) pair that can need them, used by
+  // both ways: what a rank packed (later: answers that came back), what it received, and the answers it made.
   std::size_t block() const { return u(config_.max_tokens) * std::max(row_, answer_); }
-  std::size_t area() const { return u(std::max(experts_, ranks_ * c_.placement.max_local_experts())) * block(); }
+  std::size_t area() const {
+    return u(std::max(experts_, ranks_ * c_.placement.max_local_experts())) * block();
+  }
   std::byte* area_of(int rank, int which) const {
     return c_.arena.base + c_.begin + u(ranks_) * u(experts_) * 4 + (u(rank) * 3 + u(which)) * area();
   }
   std::int32_t* counts(int source) const {
     return reinterpret_cast<std::int32_t*>(c_.arena.base + c_.begin) + u(source) * u(experts_);
   }
-  std::size_t rows_in(int source, int e) const { return padded_ ? u(config_.max_tokens) : u(counts(source)[e]); }
+  std::size_t rows_in(int source, int e) const {
+    return padded_ ? u(config_.max_tokens) : u(counts(source)[e]);
+  }
 
   // Where a block begins: at a multiple of max_tokens rows, or behind the rows of all blocks before it.
   std::size_t first_row(int source, int e) const {
     if (padded_) return u(e) * u(config_.max_tokens);
     return u(std::accumulate(counts(source), counts(source) + e, std::int64_t{0}));
   }
-  std::byte* packed(int source, int e, std::size_t row) const { return area_of(source, 0) + first_row(source, e) * row; }
+  std::byte* packed(int source, int e, std::size_t row) const {
+    return area_of(source, 0) + first_row(source, e) * row;
+  }
   std::byte* returned(int e) const { return area_of(me_, 0) + first_row(me_, e) * answer_; }
-  // Received rows lie by expert, then source: as many experts as fit in one area, since all sources together send no
-  // more than experts * max_tokens rows to the experts of all ranks.
+  // Received rows lie by expert, then source: as many experts as fit in one area, since all sources together
+  // send no more than experts * max_tokens rows to the experts of all ranks.
   std::size_t received_row(int home, int source, int e) const {
     std::size_t row = 0;
     for (const std::int32_t earlier : c_.placement.experts_of(home)) {
@@ -139,9 +149,10 @@ class AllToAll {
     }
     for (int e = 0; e < experts_; ++e) {
       if (counts(me_)[e] > config_.max_tokens) {
-        throw Error(ErrorKind::argument, fmt::format("--baseline has blocks of {} rows, and the routing names expert "
-                                                     "{} {} times; allowed is once for each token",
-                                                     config_.max_tokens, e, counts(me_)[e]));
+        throw Error(ErrorKind::argument,
+                    fmt::format("--baseline has blocks of {} rows, and the routing names expert "
+                                "{} {} times; allowed is once for each token",
+                                config_.max_tokens, e, counts(me_)[e]));
       }
     }
     for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -181,7 +192,8 @@ nlohmann::json time_one(const BaselineContext& c, const char* name, bool padded,
   }
   const auto expected = expected_combine(c.options.config, c.placement.rank_of(), way.own(), nullptr, {});
   if (std::memcmp(expected.data(), out.data(), expected.size()) != 0) {
-    throw Error(ErrorKind::transport, fmt::format("baseline '{}' gave a wrong result on rank {}", name, c.world.rank()));
+    throw Error(ErrorKind::transport,
+                fmt::format("baseline '{}' gave a wrong result on rank {}", name, c.world.rank()));
   }
   return {{"name", name},
           {"us", {{"median", median(both)}}},
@@ -195,7 +207,8 @@ std::size_t baseline_bytes(const Options& o, const Placement& placement) {
   const Config& c = o.config;
   if (c.tp_size != 1 || c.layout == Layout::ranked || c.partial_sums || o.accumulate) {
     throw Error(ErrorKind::argument,
-                "--baseline is given, allowed is only --tp 1 without --layout ranked, --partial-sums or --accumulate");
+                "--baseline is given, allowed is only --tp 1 without --layout ranked, --partial-sums or "
+                "--accumulate");
   }
   const std::size_t row = std::max(c.row_bytes() + c.scale_row_bytes(),
                                    static_cast<std::size_t>(c.hidden) * size_of(c.combine_dtype));

@@ -57,7 +57,8 @@ Moves moves_of(const Options& o, const Placement& placement, int rank, const std
       if (row.group == group) {
         const Move move{row.token, row.token - begin, row.k, peer, row.local, row.row};
         moves.combined[static_cast<std::size_t>(row.token)].push_back(move);
-        if (row.token >= begin && row.token < end) moves.sent[static_cast<std::size_t>(move.index)].push_back(move);
+        if (row.token >= begin && row.token < end)
+          moves.sent[static_cast<std::size_t>(move.index)].push_back(move);
       }
       if (peer != rank) continue;
       const int many = share(groups[static_cast<std::size_t>(row.group)].tokens);
@@ -86,7 +87,8 @@ int sets_for(const Options& o, int least) {
   const double rows = static_cast<double>(o.ranks / c.tp_size) * c.max_tokens * c.topk;
   const double step = rows * static_cast<double>(c.row_bytes() + c.scale_row_bytes()) +
                       rows * static_cast<double>(c.hidden) * static_cast<double>(size_of(c.combine_dtype));
-  const int wanted = static_cast<int>(2.0 * static_cast<double>(last_cache_bytes()) / std::max(step, 1.0)) + 1;
+  const int wanted =
+      static_cast<int>(2.0 * static_cast<double>(last_cache_bytes()) / std::max(step, 1.0)) + 1;
   return std::clamp(wanted, least, 16);
 }
 

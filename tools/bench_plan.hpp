@@ -8,8 +8,8 @@
 #include "reference.hpp"
 #include "session.hpp"
 
-// What floors and baselines move: the same rows as the engine, to places as far apart, through memory that all ranks
-// share and that is larger than the last cache.
+// What floors and baselines move: the same rows as the engine, to places as far apart, through memory that
+// all ranks share and that is larger than the last cache.
 namespace moelane::tools {
 
 // Where things lie in the arena for one set of buffers. Offsets; every rank's part has the same shape.
@@ -29,7 +29,9 @@ struct ArenaMap {
   std::size_t returned(int set, int rank, int token, int k) const {
     return part(set, rank) + returned_ + (u(token) * topk_ + u(k)) * answer_bytes;
   }
-  std::size_t out(int set, int rank, int token) const { return part(set, rank) + out_ + u(token) * out_bytes; }
+  std::size_t out(int set, int rank, int token) const {
+    return part(set, rank) + out_ + u(token) * out_bytes;
+  }
   std::size_t bytes() const { return part(sets_, 0); }
 
   std::size_t slot, answer_bytes, out_bytes;  // of a row with its scales, of an answer, of an output row
@@ -51,8 +53,8 @@ struct Move {
 
 // The moves of one set, as one rank needs them.
 struct Moves {
-  std::vector<std::vector<Move>> sent;       // by token of the own share
-  std::vector<std::vector<Move>> combined;   // by token of the own group
+  std::vector<std::vector<Move>> sent;      // by token of the own share
+  std::vector<std::vector<Move>> combined;  // by token of the own group
   // put: rows of every source and share index that this rank received
   struct Received {
     std::int32_t source, index, group, token;
@@ -61,7 +63,8 @@ struct Moves {
   std::vector<Received> received;
 };
 
-Moves moves_of(const Options& options, const Placement& placement, int rank, const std::vector<GroupStep>& groups);
+Moves moves_of(const Options& options, const Placement& placement, int rank,
+               const std::vector<GroupStep>& groups);
 
 // Sets of buffers that together are at least twice the last cache, at least `least`.
 int sets_for(const Options& options, int least);

@@ -19,7 +19,8 @@ constexpr unsigned kSeconds = 60;
 
 // Everything here is bounded; should the system itself not answer, this ends it.
 void too_long(int) {
-  constexpr std::string_view sentence = "moelane: doctor did not end within 60 seconds: some call of the system hangs\n";
+  constexpr std::string_view sentence =
+      "moelane: doctor did not end within 60 seconds: some call of the system hangs\n";
   const ssize_t written = write(STDERR_FILENO, sentence.data(), sentence.size());
   (void)written;
   _exit(3);
@@ -87,23 +88,28 @@ std::string list(const json& names) {
 }
 
 void print_doctor(const json& r) {
-  const json &cpu = r.at("cpu"), &memory = r.at("memory"), &kernel = r.at("kernel"), &devices = r.at("devices"),
-             &software = r.at("software");
-  const auto line = [](const char* name, const std::string& value) { fmt::print("  {:<12} {}\n", name, value); };
+  const json &cpu = r.at("cpu"), &memory = r.at("memory"), &kernel = r.at("kernel"),
+             &devices = r.at("devices"), &software = r.at("software");
+  const auto line = [](const char* name, const std::string& value) {
+    fmt::print("  {:<12} {}\n", name, value);
+  };
   fmt::print("moelane doctor: this machine\n");
   line("cpu", fmt::format("{}; {} kernels", text(cpu.at("model")), text(cpu.at("instructions"))));
-  line("cores", fmt::format("{} of {} allowed{}, {} NUMA nodes, last cache {}", text(cpu.at("cores_allowed")),
-                            text(cpu.at("cores_online")),
-                            cpu.at("cores_quota").is_null()
-                                ? ""
-                                : fmt::format(", time of {:g} by the control group", cpu.at("cores_quota").get<double>()),
-                            text(cpu.at("numa_nodes")), bytes_text(cpu.at("last_level_cache"), "unknown")));
-  line("memory", fmt::format("{}, {} available, limit of the control group {}", bytes_text(memory.at("bytes"), "unknown"),
-                             bytes_text(memory.at("available"), "unknown"), bytes_text(memory.at("limit"), "none")));
-  line("kernel", fmt::format("{}; memory files: {}; futex: {}", text(kernel.at("release")), text(kernel.at("memfd")),
-                             text(kernel.at("futex"))));
-  line("huge pages", fmt::format("for shared memory: {}; /dev/shm {} (not used)", text(kernel.at("huge_pages")),
-                                 bytes_text(kernel.at("dev_shm"), "missing")));
+  line("cores",
+       fmt::format("{} of {} allowed{}, {} NUMA nodes, last cache {}", text(cpu.at("cores_allowed")),
+                   text(cpu.at("cores_online")),
+                   cpu.at("cores_quota").is_null() ? ""
+                                                   : fmt::format(", time of {:g} by the control group",
+                                                                 cpu.at("cores_quota").get<double>()),
+                   text(cpu.at("numa_nodes")), bytes_text(cpu.at("last_level_cache"), "unknown")));
+  line("memory",
+       fmt::format("{}, {} available, limit of the control group {}",
+                   bytes_text(memory.at("bytes"), "unknown"), bytes_text(memory.at("available"), "unknown"),
+                   bytes_text(memory.at("limit"), "none")));
+  line("kernel", fmt::format("{}; memory files: {}; futex: {}", text(kernel.at("release")),
+                             text(kernel.at("memfd")), text(kernel.at("futex"))));
+  line("huge pages", fmt::format("for shared memory: {}; /dev/shm {} (not used)",
+                                 text(kernel.at("huge_pages")), bytes_text(kernel.at("dev_shm"), "missing")));
   line("gpu", fmt::format("{} NVIDIA; driver {}", text(devices.at("gpus")),
                           devices.at("driver").is_null() ? "none" : text(devices.at("driver"))));
   line("network", fmt::format("RDMA: {}; EFA: {}", list(devices.at("rdma")), list(devices.at("efa"))));
@@ -115,7 +121,8 @@ void print_doctor(const json& r) {
   fmt::print("transports\n");
   for (const char* name : {"threads", "shm", "mpi", "peer", "nvshmem"}) {
     const json& t = r.at("transports").at(name);
-    line(name, fmt::format("{}: {}", t.at("works").get<bool>() ? "works" : "does not work", text(t.at("why"))));
+    line(name,
+         fmt::format("{}: {}", t.at("works").get<bool>() ? "works" : "does not work", text(t.at("why"))));
   }
 }
 

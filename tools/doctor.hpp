@@ -4,8 +4,8 @@
 
 namespace moelane::tools {
 
-// `moelane doctor`: what this machine has, and which transports work here. The two CPU transports are really tried. Ends
-// within a minute whatever the machine is like. The exit code: 0 when any transport works, else 3.
+// `moelane doctor`: what this machine has, and which transports work here; the two CPU transports are really
+// tried. Ends within a minute whatever the machine is like. The exit code is 0 when any transport works.
 int doctor(const Options& options);
 
 }  // namespace moelane::tools

@@ -17,8 +17,9 @@ struct FloorContext {
   int repeats;
 };
 
-// The least time in which the same processes on the same cores make the same distinct reads and writes: each way of
-// storing is tried, the fastest counts. {"dispatch_us", "combine_us", "dispatch_store", "combine_store"}.
+// The least time in which the same processes on the same cores make the same distinct reads and writes: each
+// way of storing is tried, the fastest counts. {"dispatch_us", "combine_us", "dispatch_store",
+// "combine_store"}.
 nlohmann::json measure_floor(const FloorContext& context);
 
 }  // namespace moelane::tools

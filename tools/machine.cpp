@@ -73,7 +73,8 @@ bool numbered(const std::string& name, std::size_t prefix) {
   return name.size() > prefix && name.find_first_not_of("0123456789", prefix) == std::string::npos;
 }
 
-// The first lines of `file` in this process's control group and all above it, of either version of control groups.
+// The first lines of `file` in this process's control group and all above it, of either version of control
+// groups.
 std::vector<std::string> cgroup_lines(const std::string& controller, const std::string& file) {
   std::vector<std::string> lines;
   std::ifstream groups("/proc/self/cgroup");
@@ -104,7 +105,8 @@ json cgroup_cores() {
     double quota = 0, period = 0;
     if (std::istringstream in(line); in >> quota >> period) take(quota, period);
   }
-  const auto quotas = cgroup_lines("cpu", "cpu.cfs_quota_us"), periods = cgroup_lines("cpu", "cpu.cfs_period_us");
+  const auto quotas = cgroup_lines("cpu", "cpu.cfs_quota_us"),
+             periods = cgroup_lines("cpu", "cpu.cfs_period_us");
   for (std::size_t i = 0; i < std::min(quotas.size(), periods.size()); ++i) {
     take(std::strtod(quotas[i].c_str(), nullptr), std::strtod(periods[i].c_str(), nullptr));
   }
@@ -128,7 +130,9 @@ std::string instructions() {
     return fmt::format("{} (MOELANE_ISA)", wanted);
   }
   const std::string flags = " " + entry("/proc/cpuinfo", "flags") + " ";
-  const auto has = [&](const char* flag) { return flags.find(fmt::format(" {} ", flag)) != std::string::npos; };
+  const auto has = [&](const char* flag) {
+    return flags.find(fmt::format(" {} ", flag)) != std::string::npos;
+  };
   if (has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl")) return "avx512";
   return has("avx2") && has("fma") ? "avx2" : "portable";
 }
@@ -170,7 +174,9 @@ std::string try_futex() {
   std::uint32_t word = 1;
   const timespec limit{1, 0};
   const long result = syscall(SYS_futex, &word, FUTEX_WAIT, 0, &limit, nullptr, 0);
-  return result < 0 && errno == EAGAIN ? "works" : result < 0 ? reason(errno) : "a wait for another value slept";
+  return result < 0 && errno == EAGAIN ? "works"
+         : result < 0                  ? reason(errno)
+                                       : "a wait for another value slept";
 }
 
 }  // namespace
@@ -180,13 +186,14 @@ json cpu_facts() {
   CPU_ZERO(&allowed);
   const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
   const auto nodes = names_in("/sys/devices/system/node", "node");
-  return {{"model", or_null(entry("/proc/cpuinfo", "model name"))},
-          {"cores_online", sysconf(_SC_NPROCESSORS_ONLN)},
-          {"cores_allowed", cores},
-          {"cores_quota", cgroup_cores()},
-          {"numa_nodes", std::count_if(nodes.begin(), nodes.end(), [](const auto& n) { return numbered(n, 4); })},
-          {"last_level_cache", last_level_cache()},
-          {"instructions", instructions()}};
+  return {
+      {"model", or_null(entry("/proc/cpuinfo", "model name"))},
+      {"cores_online", sysconf(_SC_NPROCESSORS_ONLN)},
+      {"cores_allowed", cores},
+      {"cores_quota", cgroup_cores()},
+      {"numa_nodes", std::count_if(nodes.begin(), nodes.end(), [](const auto& n) { return numbered(n, 4); })},
+      {"last_level_cache", last_level_cache()},
+      {"instructions", instructions()}};
 }
 
 json memory_facts() {
@@ -202,12 +209,13 @@ json kernel_facts() {
   const bool there = statvfs("/dev/shm", &shm) == 0;
   const std::string huge = first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   const std::size_t open = huge.find('['), close = huge.find(']');
-  return {{"release", name.release},
-          {"memfd", try_memfd()},
-          {"futex", try_futex()},
-          {"huge_pages", open < close && close != std::string::npos ? json(huge.substr(open + 1, close - open - 1))
-                                                                    : json()},
-          {"dev_shm", there ? json(static_cast<std::uint64_t>(shm.f_blocks) * shm.f_frsize) : json()}};
+  return {
+      {"release", name.release},
+      {"memfd", try_memfd()},
+      {"futex", try_futex()},
+      {"huge_pages",
+       open < close && close != std::string::npos ? json(huge.substr(open + 1, close - open - 1)) : json()},
+      {"dev_shm", there ? json(static_cast<std::uint64_t>(shm.f_blocks) * shm.f_frsize) : json()}};
 }
 
 json device_facts() {

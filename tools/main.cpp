@@ -15,7 +15,8 @@ namespace {
 
 int run(const Options& options) {
   // Everything that can be wrong with the input is found before any rank starts.
-  const auto routing = open_routing(options.routing, options.config.experts, options.config.topk, options.seed);
+  const auto routing =
+      open_routing(options.routing, options.config.experts, options.config.topk, options.seed);
   Config config = options.config;
   config.symmetric_bytes = symmetric_bytes(options, placement_of(options).max_local_experts(), 1);
   check_config(config, options.ranks);

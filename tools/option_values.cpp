@@ -18,7 +18,8 @@ double positive(const std::string& flag, const std::string& text, const std::str
   double value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !(value > 0) || value > 1e6) {
-    refuse(flag, text, fmt::format("a number of {} above 0 and up to 1000000{}", of_what, endless ? ", or inf" : ""));
+    refuse(flag, text,
+           fmt::format("a number of {} above 0 and up to 1000000{}", of_what, endless ? ", or inf" : ""));
   }
   return value;
 }

@@ -56,7 +56,8 @@ void add_job_options(CLI::App& app, Options& o, Extras& extra) {
     app.add_option_function<std::string>(flag, std::move(take), help)->type_name(shown);
   };
   const auto number = [&](const std::string& flag, const std::string& help, int* to, int low, int high) {
-    text(flag, help + fmt::format(" [{}]", *to), "N", [=](const std::string& v) { *to = whole(flag, v, low, high); });
+    text(flag, help + fmt::format(" [{}]", *to), "N",
+         [=](const std::string& v) { *to = whole(flag, v, low, high); });
   };
   text("--ranks", "ranks in the world [8]", "N", [&](const std::string& v) {
     o.ranks = whole("--ranks", v, 1, 1024);
@@ -72,22 +73,27 @@ void add_job_options(CLI::App& app, Options& o, Extras& extra) {
        [&](const std::string& v) { extra.max_tokens = whole("--max-tokens", v, 1, (1 << 22) - 1); });
   text("--dtype", "of dispatched rows: fp8_e4m3, bf16, fp16, fp32 [fp8_e4m3]", "TYPE",
        [&](const std::string& v) { c.dtype = choice("--dtype", v, kRowTypes); });
-  number("--scale-block", "elements of an fp8 row that share a scale; 0: no scales", &extra.scale_block, 0, 1 << 20);
-  text("--combine-dtype", "of answers and output: bf16, fp16, fp32 [bf16]", "TYPE", [&](const std::string& v) {
-    c.combine_dtype = c.out_dtype = choice("--combine-dtype", v, kAnswerTypes);
-  });
-  text("--layout", "of dispatched rows: padded, contiguous, ranked [padded]", "NAME", [&](const std::string& v) {
-    c.layout = choice<Layout>("--layout", v, {{"padded", Layout::padded},
-                                              {"contiguous", Layout::contiguous},
-                                              {"ranked", Layout::ranked}});
-  });
-  number("--alignment", "contiguous layout: each expert starts at a multiple of this", &c.alignment, 1, 65536);
-  text("--routing", "uniform, zipf:S, or a file: safetensors, ESFT text, JSON of expert counts [uniform]", "SPEC",
-       [&](const std::string& v) { o.routing = v; });
+  number("--scale-block", "elements of an fp8 row that share a scale; 0: no scales", &extra.scale_block, 0,
+         1 << 20);
+  text("--combine-dtype", "of answers and output: bf16, fp16, fp32 [bf16]", "TYPE",
+       [&](const std::string& v) {
+         c.combine_dtype = c.out_dtype = choice("--combine-dtype", v, kAnswerTypes);
+       });
+  text("--layout", "of dispatched rows: padded, contiguous, ranked [padded]", "NAME",
+       [&](const std::string& v) {
+         c.layout = choice<Layout>(
+             "--layout", v,
+             {{"padded", Layout::padded}, {"contiguous", Layout::contiguous}, {"ranked", Layout::ranked}});
+       });
+  number("--alignment", "contiguous layout: each expert starts at a multiple of this", &c.alignment, 1,
+         65536);
+  text("--routing", "uniform, zipf:S, or a file: safetensors, ESFT text, JSON of expert counts [uniform]",
+       "SPEC", [&](const std::string& v) { o.routing = v; });
   text("--placement", "contiguous, or a JSON file with the rank of each expert [contiguous]", "SPEC",
        [&](const std::string& v) { o.placement = v; });
   text("--transport", "auto, threads, shm [auto]", "NAME", [&](const std::string& v) {
-    o.transport = choice<std::string>("--transport", v, {{"auto", "shm"}, {"threads", "threads"}, {"shm", "shm"}});
+    o.transport =
+        choice<std::string>("--transport", v, {{"auto", "shm"}, {"threads", "threads"}, {"shm", "shm"}});
   });
   text("--way", "auto, put, direct [auto]", "NAME", [&](const std::string& v) {
     c.way = choice<Way>("--way", v, {{"auto", Way::automatic}, {"put", Way::put}, {"direct", Way::direct}});
@@ -95,8 +101,9 @@ void add_job_options(CLI::App& app, Options& o, Extras& extra) {
   text("--calls", "whole, split [whole]", "KIND", [&](const std::string& v) {
     o.split = choice<bool>("--calls", v, {{"whole", false}, {"split", true}});
   });
-  text("--capacity", "rows of each expert (padded) or of a rank [what any routing may need]", "N",
-       [&](const std::string& v) { o.capacity = whole("--capacity", v, 1, std::numeric_limits<int>::max()); });
+  text(
+      "--capacity", "rows of each expert (padded) or of a rank [what any routing may need]", "N",
+      [&](const std::string& v) { o.capacity = whole("--capacity", v, 1, std::numeric_limits<int>::max()); });
   app.add_flag("--accumulate", o.accumulate, "add to what the output holds");
   app.add_flag("--partial-sums", c.partial_sums, "sum at the expert's rank, send bf16 sums (other rounding)");
   app.add_flag("--force-puts", c.force_puts, "send everything by puts, as over a network");
@@ -123,9 +130,10 @@ void add_job_options(CLI::App& app, Options& o, Extras& extra) {
 // What only bench or only plan is told.
 void add_own_options(CLI::App& bench, CLI::App& plan, Options& o) {
   bench.add_flag("--baseline", o.baseline, "time the standard all-to-all ways beside it");
-  bench.add_option_function<std::string>(
-           "--warmup", [&](const std::string& v) { o.warmup = whole("--warmup", v, 0, 1 << 20); },
-           "steps before the timed ones [2]")
+  bench
+      .add_option_function<std::string>(
+          "--warmup", [&](const std::string& v) { o.warmup = whole("--warmup", v, 0, 1 << 20); },
+          "steps before the timed ones [2]")
       ->type_name("N");
   const auto speed = [&plan](const std::string& flag, const std::string& help, double* to) {
     plan.add_option_function<std::string>(
@@ -137,9 +145,11 @@ void add_own_options(CLI::App& bench, CLI::App& plan, Options& o) {
   speed("--link-gbs", "bandwidth of a rank's link to the others, each way", &o.link_gbs);
 }
 
-[[noreturn]] void refuse_given(const std::string& flag, const std::string& where, const std::string& transport) {
-  throw Error(ErrorKind::argument,
-              fmt::format("{} is given, allowed is that {} only, not with the transport {}", flag, where, transport));
+[[noreturn]] void refuse_given(const std::string& flag, const std::string& where,
+                               const std::string& transport) {
+  throw Error(
+      ErrorKind::argument,
+      fmt::format("{} is given, allowed is that {} only, not with the transport {}", flag, where, transport));
 }
 
 // Fills in what follows from the rest, and checks what no single flag shows.
@@ -148,7 +158,8 @@ void complete(Options& o, const Extras& extra) {
   if (const char* size = std::getenv("WORLD_SIZE"); size != nullptr && std::getenv("RANK") != nullptr) {
     const int launched = whole("WORLD_SIZE", std::string(size), 1, 1024);
     if (o.ranks_given && o.ranks != launched) {
-      refuse("--ranks", std::to_string(o.ranks), fmt::format("the WORLD_SIZE of {} that the launcher set", launched));
+      refuse("--ranks", std::to_string(o.ranks),
+             fmt::format("the WORLD_SIZE of {} that the launcher set", launched));
     }
     o.ranks = launched;
     o.launched = true;
@@ -177,8 +188,8 @@ void complete(Options& o, const Extras& extra) {
   }
   check_config(c, o.ranks);
   if (o.capacity == 0) {
-    // No routing needs more: every token of every group for one expert (as often as it can be repeated), or for one
-    // rank, where it takes at most topk rows and each expert at most alignment - 1 more.
+    // No routing needs more: every token of every group for one expert (as often as it can be repeated), or
+    // for one rank, where it takes at most topk rows and each expert at most alignment - 1 more.
     const long long tokens = static_cast<long long>(o.ranks / c.tp_size) * c.max_tokens;
     const int repeats = (c.topk + c.experts - 1) / c.experts;
     long long rows = tokens * repeats;
@@ -187,7 +198,8 @@ void complete(Options& o, const Extras& extra) {
     } else if (c.layout == Layout::ranked) {
       rows = tokens;
     }
-    o.capacity = static_cast<std::int32_t>(std::min<long long>(rows, std::numeric_limits<std::int32_t>::max()));
+    o.capacity =
+        static_cast<std::int32_t>(std::min<long long>(rows, std::numeric_limits<std::int32_t>::max()));
   }
 }
 
@@ -201,12 +213,15 @@ std::optional<Options> parse_options(int argc, char** argv) {
   o.config.hidden = 7168;
   o.config.dtype = DType::fp8_e4m3;
 
-  CLI::App app("Moves mixture-of-experts tokens to their experts and back, and checks every byte.", "moelane");
+  CLI::App app("Moves mixture-of-experts tokens to their experts and back, and checks every byte.",
+               "moelane");
   app.set_version_flag("--version", "moelane " MOELANE_VERSION);
   app.require_subcommand(1);
-  CLI::App* run = app.add_subcommand("run", "do the job on this machine and check it against a plain reference");
+  CLI::App* run =
+      app.add_subcommand("run", "do the job on this machine and check it against a plain reference");
   CLI::App* bench = app.add_subcommand("bench", "time it, beside the floor of the memory");
-  CLI::App* plan = app.add_subcommand("plan", "heap sizes, bytes on each link and floors, before anything is allocated");
+  CLI::App* plan =
+      app.add_subcommand("plan", "heap sizes, bytes on each link and floors, before anything is allocated");
   CLI::App* doctor = app.add_subcommand("doctor", "what this machine has and which transports will work");
   for (CLI::App* job : {run, bench, plan}) add_job_options(*job, o, extra);
   for (CLI::App* job : {run, bench, plan, doctor}) add_json_option(*job, o);
@@ -222,7 +237,8 @@ std::optional<Options> parse_options(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     // The parser quotes arguments as they are; a line break in one would make two lines of the sentence.
     std::string what = e.what();
-    std::replace_if(what.begin(), what.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    std::replace_if(
+        what.begin(), what.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
     const auto jobs = app.get_subcommands();
     throw Error(ErrorKind::argument, fmt::format("{}; moelane {}--help says what is allowed", what,
                                                  jobs.empty() ? "" : jobs.front()->get_name() + " "));

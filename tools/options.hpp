@@ -11,7 +11,7 @@ namespace moelane::tools {
 
 enum class Command { run, bench, plan, doctor };
 
-// A rank that misbehaves: die:RANK@STEP or stall:RANK@STEP:SECONDS, before the dispatch of that step (from 1).
+// A rank that misbehaves before the dispatch of a step (from 1): die:RANK@STEP or stall:RANK@STEP:SECONDS.
 struct Fault {
   bool die = false;
   int rank = -1, step = 0;
@@ -25,7 +25,7 @@ struct Options {
   bool ranks_given = false;
   bool launched = false;  // this process is one rank of somebody's launcher (RANK, WORLD_SIZE)
   bool reports = true;    // this process writes the result: in a launched world, rank 0
-  Config config;  // complete but for symmetric_bytes
+  Config config;          // complete but for symmetric_bytes
   TokenRange tokens{128, 128};
   std::string routing = "uniform";
   std::string placement = "contiguous";
@@ -45,8 +45,8 @@ struct Options {
   bool padded() const { return config.layout == Layout::padded; }
 };
 
-// Reads the command line. Throws Error(argument) with one sentence for whatever is wrong with it; nothing is returned
-// when help or the version was asked for and printed.
+// Reads the command line. Throws Error(argument) with one sentence for whatever is wrong with it; nothing is
+// returned when help or the version was asked for and printed.
 std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace moelane::tools

@@ -53,7 +53,8 @@ json load_json(const Options& o, const Placement& placement, const Traffic& traf
           {"imbalance", {{"expert", imbalance(traffic.load)}, {"rank", imbalance(ranks)}}}};
 }
 
-json compose_plan(const Options& o, const Config& c, const Placement& placement, const RoutingSource& routing) {
+json compose_plan(const Options& o, const Config& c, const Placement& placement,
+                  const RoutingSource& routing) {
   const Traffic counted = counted_traffic(o, placement, routing);
   const bool uniform = o.routing == "uniform";
   const Traffic traffic = uniform ? expected_traffic(o, placement) : counted;
@@ -99,25 +100,31 @@ void print_memory(const Options& o, const json& plan) {
   line("heap of the library", plan.at("heap_bytes"), "the sum");
   line("symmetric tensors of the caller", plan.at("symmetric_bytes"),
        fmt::format("outputs and expert rows of {} rows{}", o.capacity, o.padded() ? " an expert" : ""));
-  line("mapped", plan.at("mapped_bytes"), fmt::format("of each rank; a CPU process maps all {} ranks'", o.ranks));
-  line("private tensors of the caller", plan.at("private_bytes"), "one input and output of max-tokens tokens");
+  line("mapped", plan.at("mapped_bytes"),
+       fmt::format("of each rank; a CPU process maps all {} ranks'", o.ranks));
+  line("private tensors of the caller", plan.at("private_bytes"),
+       "one input and output of max-tokens tokens");
 }
 
 void print_moves(const Options& o, const json& plan) {
   const bool uniform = o.routing == "uniform";
   const json& load = plan.at("load");
-  fmt::print("routing {}: {:.4f} ranks a token{}; rank {} has most to do, {:.1f} rows a step of {:.1f} on average\n"
-             "  (counted in {} of {} steps)\n",
-             plan.at("routing").get<std::string>(), plan.at("ranks_per_token").get<double>(),
-             uniform ? " expected, the sum over ranks of 1 - C(E - E_r, K) / C(E, K)" : "", load.at("rank").get<int>(),
-             load.at("most").get<double>(), load.at("mean").get<double>(), plan.at("steps_counted").get<int>(),
-             o.steps);
-  fmt::print("a step of a rank on average: put moves one row for each destination rank, which places it; direct one row\n"
-             "for each expert; floors are of the busiest rank, with memory at {:g} GB/s (reads and writes, a rank) and\n"
-             "links at {:g} GB/s (a rank, each way); ids, counts and signals are left out\n",
-             o.memory_gbs, o.link_gbs);
-  fmt::print("  {:<18} {:>9} {:>9} {:>12} {:>12} {:>12} {:>11} {:>11}\n", "", "rows", "placed", "stay here", "by link",
-             "in memory", "memory us", "link us");
+  fmt::print(
+      "routing {}: {:.4f} ranks a token{}; rank {} has most to do, {:.1f} rows a step of {:.1f} on average\n"
+      "  (counted in {} of {} steps)\n",
+      plan.at("routing").get<std::string>(), plan.at("ranks_per_token").get<double>(),
+      uniform ? " expected, the sum over ranks of 1 - C(E - E_r, K) / C(E, K)" : "",
+      load.at("rank").get<int>(), load.at("most").get<double>(), load.at("mean").get<double>(),
+      plan.at("steps_counted").get<int>(), o.steps);
+  fmt::print(
+      "a step of a rank on average: put moves one row for each destination rank, which places it; direct one "
+      "row\n"
+      "for each expert; floors are of the busiest rank, with memory at {:g} GB/s (reads and writes, a rank) "
+      "and\n"
+      "links at {:g} GB/s (a rank, each way); ids, counts and signals are left out\n",
+      o.memory_gbs, o.link_gbs);
+  fmt::print("  {:<18} {:>9} {:>9} {:>12} {:>12} {:>12} {:>11} {:>11}\n", "", "rows", "placed", "stay here",
+             "by link", "in memory", "memory us", "link us");
   for (const auto& [way, phases] : plan.at("ways").items()) {
     for (const char* phase : {"dispatch", "combine"}) {
       const json& p = phases.at(phase);
@@ -144,8 +151,9 @@ int plan(const Options& o) {
   const json result = compose_plan(o, config, placement, *routing);
   if (!o.quiet && o.json != "-") {
     const Config& c = o.config;
-    fmt::print("moelane plan: {} ranks, DP groups of {}, {} experts, top-{}, hidden {}, at most {} tokens a group\n",
-               o.ranks, c.tp_size, c.experts, c.topk, c.hidden, c.max_tokens);
+    fmt::print(
+        "moelane plan: {} ranks, DP groups of {}, {} experts, top-{}, hidden {}, at most {} tokens a group\n",
+        o.ranks, c.tp_size, c.experts, c.topk, c.hidden, c.max_tokens);
     print_memory(o, result);
     print_moves(o, result);
   }

@@ -11,7 +11,8 @@ using nlohmann::json;
 // What the ranks do in one phase, in rows and bytes; [ranks] each.
 struct Phase {
   explicit Phase(int n) : ranks(n) {
-    for (std::vector<double>* v : {&rows, &placed, &local, &out, &in, &memory}) v->resize(static_cast<std::size_t>(n));
+    for (std::vector<double>* v : {&rows, &placed, &local, &out, &in, &memory})
+      v->resize(static_cast<std::size_t>(n));
   }
   void move(int from, int to, double count, double row) {
     rows[u(from)] += count;
@@ -72,10 +73,11 @@ json moves_by(bool direct, const Options& o, const Traffic& t) {
       dispatch.move(from, to, moved, row);
       dispatch.memory[r] += row * (direct ? moved : 2 * moved + placed.at(from, to));
 
-      // Every rank of the group of `from` gets the answers of `to`: out of the expert's output, once for each reader
-      // (direct); or out of it once, into each reader's slot and out of that.
+      // Every rank of the group of `from` gets the answers of `to`: out of the expert's output, once for each
+      // reader (direct); or out of it once, into each reader's slot and out of that.
       const double back = answers.at(from, to);
-      combine.memory[r] += direct ? tp * back * expert_row : (ranked ? back : t.picks.at(from, to)) * expert_row;
+      combine.memory[r] +=
+          direct ? tp * back * expert_row : (ranked ? back : t.picks.at(from, to)) * expert_row;
       for (int reader = from / tp * tp; reader < from / tp * tp + tp; ++reader) {
         combine.move(to, reader, back, answer);
         combine.placed[Phase::u(reader)] += back;

@@ -18,7 +18,8 @@ namespace {
 
 class Bench {
  public:
-  Bench(const Options& options, const RoutingSource& routing, World world, const Arena& arena, RankReport& report)
+  Bench(const Options& options, const RoutingSource& routing, World world, const Arena& arena,
+        RankReport& report)
       : options_(options),
         config_(options.config),
         placement_(placement_of(options)),
@@ -48,8 +49,8 @@ class Bench {
     }
     engine_->set_trace([this](const TraceEvent& event) {
       if (event.peer >= 0) return;
-      (std::string_view(event.name).starts_with("dispatch") ? report_.dispatch_bytes : report_.combine_bytes) +=
-          event.bytes;
+      (std::string_view(event.name).starts_with("dispatch") ? report_.dispatch_bytes
+                                                            : report_.combine_bytes) += event.bytes;
     });
     for (int step = 0; step < options_.steps + options_.warmup; ++step) use(step % sets_, &report_);
     engine_->set_trace(nullptr);
@@ -79,7 +80,8 @@ class Bench {
     StepBuffers& b = buffers(set);
     const DispatchInput in = input_of(config_, mine(set));
     const DispatchOutput out = b.output();
-    const TensorView result = TensorView::dense(b.out.data(), config_.out_dtype, {mine(set).tokens, config_.hidden});
+    const TensorView result =
+        TensorView::dense(b.out.data(), config_.out_dtype, {mine(set).tokens, config_.hidden});
     std::vector<Span> dispatch, combine;
     const auto timed = [&](std::vector<Span>& spans, const auto& call) {
       spans.emplace_back();
@@ -116,17 +118,14 @@ class Bench {
     report_.combine_digests.push_back(digest_bytes(b.out.data(), sums.size(), 0));
     report_.rows_dispatched += static_cast<std::int64_t>(expected.rows.size());
     report_.tokens_combined += mine(set).tokens;
-    const auto experts = placement_.experts_of(rank);
-    for (std::size_t local = 0; local < experts.size(); ++local) {
-      report_.rows[static_cast<std::size_t>(experts[local])] += b.counts[local];
-    }
+    count_load(options_, placement_, rank, mine(set), b.counts, report_);
     if (rows.bytes == 0 && same) return;
     report_.mismatches += rows.bytes + (same ? 0 : 1);
     report_.verdict = "mismatch";
     report_.exit_code = 1;
-    report_.sentence = fmt::format("rank {}, buffers {}: {} differs from the reference{}", rank, set,
-                                   same ? "the dispatch output" : "the combined output",
-                                   same ? ": " + rows.first : "");
+    report_.sentence =
+        fmt::format("rank {}, buffers {}: {} differs from the reference{}", rank, set,
+                    same ? "the dispatch output" : "the combined output", same ? ": " + rows.first : "");
   }
 
   void floor_and_baselines() {

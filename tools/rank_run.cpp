@@ -138,8 +138,8 @@ class Run {
     if (full) throw *full;
     const auto other = std::find(all.begin(), all.end(), 1);
     if (other == all.end()) return;
-    throw Stopped{fmt::format("rank {} stopped in step {}, as rank {} had too little --capacity", world_.rank(),
-                              active.front().step + 1, other - all.begin())};
+    throw Stopped{fmt::format("rank {} stopped in step {}, as rank {} had too little --capacity",
+                              world_.rank(), active.front().step + 1, other - all.begin())};
   }
 
   template <class Call>
@@ -151,8 +151,9 @@ class Run {
     } catch (const Error& error) {
       // In words of the command line, too: the engine counts steps by lane.
       const bool full = error.kind() == ErrorKind::capacity;
-      throw Error(error.kind(), error.what() + (full ? fmt::format("; --capacity is {}", options_.capacity)
-                                                     : fmt::format("; this was step {} of the run", a.step + 1)));
+      throw Error(error.kind(),
+                  error.what() + (full ? fmt::format("; --capacity is {}", options_.capacity)
+                                       : fmt::format("; this was step {} of the run", a.step + 1)));
     }
     span.end = now_ns();
     spans[static_cast<std::size_t>(a.step)].push_back(span);
@@ -177,8 +178,8 @@ class Run {
     if (report_.mismatches == 0) {
       report_.verdict = "mismatch";
       report_.exit_code = 1;
-      report_.sentence = fmt::format("rank {}, step {}: {} differs from the reference: {}", world_.rank(), a.step + 1,
-                                     what, difference.first);
+      report_.sentence = fmt::format("rank {}, step {}: {} differs from the reference: {}", world_.rank(),
+                                     a.step + 1, what, difference.first);
     }
     report_.mismatches += difference.bytes;
   }
@@ -186,26 +187,12 @@ class Run {
   void check_dispatch(const Active& a) {
     const int rank = world_.rank();
     const auto expected = expected_dispatch(config_, placement_.rank_of(), rank, a.groups, options_.capacity);
-    count_mismatch(compare_dispatch(config_, placement_.rank_of(), rank, a.groups, expected,
-                                    buffers(a).view(options_)),
-                   "the dispatch output", a);
+    count_mismatch(
+        compare_dispatch(config_, placement_.rank_of(), rank, a.groups, expected, buffers(a).view(options_)),
+        "the dispatch output", a);
     report_.dispatch_digests.push_back(digest_dispatch(options_, placement_.local_experts(rank), buffers(a)));
     report_.rows_dispatched += static_cast<std::int64_t>(expected.rows.size());
-    const auto experts = placement_.experts_of(rank);
-    for (std::size_t local = 0; local < experts.size(); ++local) {
-      report_.rows[static_cast<std::size_t>(experts[local])] += buffers(a).counts[local];
-    }
-    if (rank % config_.tp_size != 0) return;  // a group's routing is counted once
-    const GroupStep& own = mine(a);
-    for (int t = 0; t < own.tokens; ++t) {
-      std::set<std::int32_t> ranks;
-      for (int k = 0; k < config_.topk; ++k) {
-        const std::int32_t id = own.ids[static_cast<std::size_t>(t * config_.topk + k)];
-        if (id >= 0) ranks.insert(placement_.rank_of()[static_cast<std::size_t>(id)]);
-      }
-      report_.rank_visits += static_cast<std::int64_t>(ranks.size());
-      ++report_.tokens_routed;
-    }
+    count_load(options_, placement_, rank, mine(a), buffers(a).counts, report_);
   }
 
   void check_combine(const Active& a) {
@@ -218,8 +205,9 @@ class Run {
       if (expected[i] == got[i]) continue;
       const std::size_t element = i / size_of(config_.out_dtype);
       if (difference.bytes++ == 0) {
-        difference.first = fmt::format("token {}, element {}", element / static_cast<std::size_t>(config_.hidden),
-                                       element % static_cast<std::size_t>(config_.hidden));
+        difference.first =
+            fmt::format("token {}, element {}", element / static_cast<std::size_t>(config_.hidden),
+                        element % static_cast<std::size_t>(config_.hidden));
       }
     }
     count_mismatch(difference, "the combined output", a);
@@ -229,11 +217,12 @@ class Run {
 
   void trace(const TraceEvent& event) {
     if (event.peer < 0) {
-      (std::string_view(event.name).starts_with("dispatch") ? report_.dispatch_bytes : report_.combine_bytes) +=
-          event.bytes;
+      (std::string_view(event.name).starts_with("dispatch") ? report_.dispatch_bytes
+                                                            : report_.combine_bytes) += event.bytes;
     }
     if (options_.trace.empty()) return;
-    report_.trace.push_back({event.name, event.lane, step_ + 1, event.peer, event.begin_ns, event.end_ns, event.bytes});
+    report_.trace.push_back(
+        {event.name, event.lane, step_ + 1, event.peer, event.begin_ns, event.end_ns, event.bytes});
   }
 
   void progress(int done) {
@@ -243,7 +232,8 @@ class Run {
     if (!last && now - shown_ns_ < 500'000'000) return;
     if (shown_ns_ == 0 && last) return;  // too short for a line
     shown_ns_ = now;
-    fmt::print(stderr, "\r{} of {} steps{}", std::min(done, options_.steps), options_.steps, last ? "\n" : "");
+    fmt::print(stderr, "\r{} of {} steps{}", std::min(done, options_.steps), options_.steps,
+               last ? "\n" : "");
   }
 
   const Options& options_;
@@ -262,7 +252,26 @@ class Run {
 
 Placement placement_of(const Options& options) {
   if (options.placement == "contiguous") return Placement::even(options.config.experts, options.ranks);
-  return Placement::table(read_placement(options.placement, options.config.experts, options.ranks), options.ranks);
+  return Placement::table(read_placement(options.placement, options.config.experts, options.ranks),
+                          options.ranks);
+}
+
+void count_load(const Options& options, const Placement& placement, int rank, const GroupStep& own,
+                const std::vector<std::int32_t>& counts, RankReport& report) {
+  const auto experts = placement.experts_of(rank);
+  for (std::size_t local = 0; local < experts.size(); ++local) {
+    report.rows[static_cast<std::size_t>(experts[local])] += counts[local];
+  }
+  if (rank % options.config.tp_size != 0) return;  // a group's routing is counted once
+  for (int t = 0; t < own.tokens; ++t) {
+    std::set<std::int32_t> ranks;
+    for (int k = 0; k < options.config.topk; ++k) {
+      const std::int32_t id = own.ids[static_cast<std::size_t>(t * options.config.topk + k)];
+      if (id >= 0) ranks.insert(placement.rank_of()[static_cast<std::size_t>(id)]);
+    }
+    report.rank_visits += static_cast<std::int64_t>(ranks.size());
+    ++report.tokens_routed;
+  }
 }
 
 void run_rank(const Options& options, const RoutingSource& routing, World world, RankReport& report) {

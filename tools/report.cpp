@@ -30,7 +30,8 @@ double quantile(std::vector<double> values, double q) {
 
 using Spans = std::vector<std::vector<Span>> RankReport::*;
 
-// Microseconds of each step: from the first rank's start to the last rank's end, both halves of split calls added.
+// Microseconds of each step: from the first rank's start to the last rank's end, both halves of split calls
+// added.
 std::vector<double> step_times(const std::vector<RankReport>& reports, Spans spans, std::size_t skip) {
   std::vector<double> out;
   std::size_t steps = reports.empty() ? 0 : (reports[0].*spans).size();
@@ -77,7 +78,8 @@ void print_phase(const char* name, const json& phase) {
 
 double imbalance(const std::vector<double>& loads) {
   const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
-  return sum == 0 ? 1 : *std::max_element(loads.begin(), loads.end()) * static_cast<double>(loads.size()) / sum;
+  return sum == 0 ? 1
+                  : *std::max_element(loads.begin(), loads.end()) * static_cast<double>(loads.size()) / sum;
 }
 
 json config_json(const Options& o) {
@@ -126,9 +128,11 @@ json compose(const Options& options, const RoutingSource& routing, const std::ve
   double dispatch_bytes = 0, combine_bytes = 0;
   std::vector<double> by_expert(static_cast<std::size_t>(options.config.experts)), by_rank;
   for (const RankReport& r : reports) {
-    // The cause before its consequences: a wrong result, then bad input, then what peers of a failed rank saw.
+    // The cause before its consequences: a wrong result, then bad input, then what peers of a failed rank
+    // saw.
     const auto weight = [](int code) { return code == 1 ? 4 : code == 2 ? 3 : code == 3 ? 2 : 0; };
-    if (weight(r.exit_code) > weight(exit_code) || (r.exit_code == exit_code && (verdict == "aborted" || verdict == "stopped"))) {
+    if (weight(r.exit_code) > weight(exit_code) ||
+        (r.exit_code == exit_code && (verdict == "aborted" || verdict == "stopped"))) {
       exit_code = r.exit_code;
       verdict = r.verdict;
     }
@@ -145,7 +149,8 @@ json compose(const Options& options, const RoutingSource& routing, const std::ve
       here += static_cast<double>(r.rows[e]);
     }
     by_rank.push_back(here);
-    if (r.exit_code != 0) ranks.push_back({{"rank", r.rank}, {"verdict", r.verdict}, {"sentence", r.sentence}});
+    if (r.exit_code != 0)
+      ranks.push_back({{"rank", r.rank}, {"verdict", r.verdict}, {"sentence", r.sentence}});
   }
   const RankReport& first = reports.front();
   const double steps = std::max(1, options.steps);
@@ -172,8 +177,8 @@ json compose(const Options& options, const RoutingSource& routing, const std::ve
   if (extra.contains("bench")) out["bench"] = extra.at("bench");
   out["routing"] = routing.description();
   const std::int64_t there = routing.tokens_available();
-  const std::int64_t asked = static_cast<std::int64_t>(options.steps) * (options.ranks / options.config.tp_size) *
-                             options.tokens.high;
+  const std::int64_t asked = static_cast<std::int64_t>(options.steps) *
+                             (options.ranks / options.config.tp_size) * options.tokens.high;
   out["routing_wraps"] = there >= 0 && asked > there;
   if (there >= 0) out["routing_tokens"] = there;
   return out;
@@ -182,28 +187,32 @@ json compose(const Options& options, const RoutingSource& routing, const std::ve
 void print_report(const Options& o, const json& r) {
   if (r.at("exit_code") == 2) return;  // the sentence is all there is to say
   const Config& c = o.config;
-  const std::string tokens =
-      o.tokens.low == o.tokens.high ? fmt::format("{}", o.tokens.low) : fmt::format("{}..{}", o.tokens.low, o.tokens.high);
+  const std::string tokens = o.tokens.low == o.tokens.high
+                                 ? fmt::format("{}", o.tokens.low)
+                                 : fmt::format("{}..{}", o.tokens.low, o.tokens.high);
   fmt::print("moelane {}: {} ranks ({}), DP groups of {}, {} experts, top-{}, hidden {}, {} tokens a group\n",
-             o.command == Command::bench ? "bench" : "run", o.ranks, o.transport, c.tp_size, c.experts, c.topk, c.hidden,
-             tokens);
-  fmt::print("  rows {}{}, answers {}, layout {}, {} calls, {} way, {} steps, {} lanes, routing {}\n", name_of(c.dtype),
-             c.scale_columns > 0 ? fmt::format(" with {} scales", c.scale_columns) : "", name_of(c.combine_dtype),
-             name_of(c.layout), o.split ? "split" : "whole", r.at("way").get<std::string>(), o.steps, c.in_flight,
-             r.at("routing").get<std::string>());
+             o.command == Command::bench ? "bench" : "run", o.ranks, o.transport, c.tp_size, c.experts,
+             c.topk, c.hidden, tokens);
+  fmt::print("  rows {}{}, answers {}, layout {}, {} calls, {} way, {} steps, {} lanes, routing {}\n",
+             name_of(c.dtype), c.scale_columns > 0 ? fmt::format(" with {} scales", c.scale_columns) : "",
+             name_of(c.combine_dtype), name_of(c.layout), o.split ? "split" : "whole",
+             r.at("way").get<std::string>(), o.steps, c.in_flight, r.at("routing").get<std::string>());
   if (r.at("exit_code") == 3) {
-    fmt::print("failed ({}): {} of {} ranks\n", r.at("verdict").get<std::string>(), r.at("failures").size(), o.ranks);
+    fmt::print("failed ({}): {} of {} ranks\n", r.at("verdict").get<std::string>(), r.at("failures").size(),
+               o.ranks);
     return;
   }
   if (r.at("routing_wraps").get<bool>()) {
-    fmt::print("  the routing file has {} tokens, fewer than the steps ask for, and is used again from its start\n",
-               r.at("routing_tokens").get<std::int64_t>());
+    fmt::print(
+        "  the routing file has {} tokens, fewer than the steps ask for, and is used again from its start\n",
+        r.at("routing_tokens").get<std::int64_t>());
   }
   print_phase("dispatch", r.at("dispatch"));
   print_phase("combine", r.at("combine"));
   if (r.contains("baselines")) {
     for (const json& b : r.at("baselines")) {
-      fmt::print("  {:<40} median {:>9.1f} us\n", b.at("name").get<std::string>(), b.at("us").at("median").get<double>());
+      fmt::print("  {:<40} median {:>9.1f} us\n", b.at("name").get<std::string>(),
+                 b.at("us").at("median").get<double>());
     }
   }
   fmt::print("  heap {} a rank, beside {} of symmetric tensors\n", amount(r.at("heap_bytes").get<double>()),
@@ -217,8 +226,8 @@ void print_report(const Options& o, const json& r) {
     fmt::print("verified: {} rows dispatched, {} tokens combined, every byte as the reference has it\n",
                r.at("rows_dispatched").get<std::int64_t>(), r.at("tokens_combined").get<std::int64_t>());
   } else {
-    fmt::print("wrong: {} of {} ranks, {} bytes are not as the reference has them\n", r.at("failures").size(), o.ranks,
-               r.at("mismatches").get<std::int64_t>());
+    fmt::print("wrong: {} of {} ranks, {} bytes are not as the reference has them\n", r.at("failures").size(),
+               o.ranks, r.at("mismatches").get<std::int64_t>());
   }
 }
 
@@ -229,21 +238,25 @@ json compose_trace(const std::vector<RankReport>& reports) {
     for (const json& e : r.trace) origin = std::min(origin, e[4].get<std::int64_t>());
   }
   for (const RankReport& r : reports) {
-    events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", r.rank}, {"tid", 0},
+    events.push_back({{"ph", "M"},
+                      {"name", "process_name"},
+                      {"pid", r.rank},
+                      {"tid", 0},
                       {"args", {{"name", fmt::format("rank {}", r.rank)}}}});
     for (const json& e : r.trace) {
       const int peer = e[3];
       json args = {{"step", e[2]}};
       if (peer >= 0) args["peer"] = peer;
       if (peer < 0) args["bytes"] = e[6];
-      events.push_back({{"ph", "X"},
-                        {"name", peer >= 0 ? fmt::format("wait for rank {}", peer) : e[0].get<std::string>()},
-                        {"cat", peer >= 0 ? "wait" : "phase"},
-                        {"pid", r.rank},
-                        {"tid", e[1]},
-                        {"ts", static_cast<double>(e[4].get<std::int64_t>() - origin) / 1000},
-                        {"dur", static_cast<double>(e[5].get<std::int64_t>() - e[4].get<std::int64_t>()) / 1000},
-                        {"args", args}});
+      events.push_back(
+          {{"ph", "X"},
+           {"name", peer >= 0 ? fmt::format("wait for rank {}", peer) : e[0].get<std::string>()},
+           {"cat", peer >= 0 ? "wait" : "phase"},
+           {"pid", r.rank},
+           {"tid", e[1]},
+           {"ts", static_cast<double>(e[4].get<std::int64_t>() - origin) / 1000},
+           {"dur", static_cast<double>(e[5].get<std::int64_t>() - e[4].get<std::int64_t>()) / 1000},
+           {"args", args}});
     }
   }
   return {{"traceEvents", events}, {"displayTimeUnit", "ns"}};

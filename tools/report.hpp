@@ -9,7 +9,8 @@
 namespace moelane::tools {
 
 // One object for all ranks: the keys that design and README fix, and more.
-nlohmann::json compose(const Options& options, const RoutingSource& routing, const std::vector<RankReport>& reports);
+nlohmann::json compose(const Options& options, const RoutingSource& routing,
+                       const std::vector<RankReport>& reports);
 
 // What was asked for, as the key `config` of all reports.
 nlohmann::json config_json(const Options& options);

@@ -80,7 +80,8 @@ std::vector<RankReport> play_threads(const Options& options, const Arena& arena,
 }
 
 std::string still_stalled(int rank) {
-  return fmt::format("rank {} still stalled, as --inject asked, when all others had given up, and was ended", rank);
+  return fmt::format("rank {} still stalled, as --inject asked, when all others had given up, and was ended",
+                     rank);
 }
 
 struct Child {
@@ -91,14 +92,17 @@ struct Child {
   bool ended = false;  // by us
 };
 
-[[noreturn]] void child_main(const Options& options, const std::string& name, int rank, int pipe, pid_t parent,
-                             const Arena& arena, const RankMain& main) {
+[[noreturn]] void child_main(const Options& options, const std::string& name, int rank, int pipe,
+                             pid_t parent, const Arena& arena, const RankMain& main) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives the program, whatever ends it
   if (getppid() != parent) _exit(3);
   RankReport report;
-  play(rank, World(nullptr), arena, [&](World, const Arena& shared, RankReport& r) {
-    main(World::shm(name, rank, options.ranks, options.config.timeout), shared, r);
-  }, report);
+  play(
+      rank, World(nullptr), arena,
+      [&](World, const Arena& shared, RankReport& r) {
+        main(World::shm(name, rank, options.ranks, options.config.timeout), shared, r);
+      },
+      report);
   const std::vector<std::uint8_t> bytes = json::to_cbor(to_json(report));
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t n = write(pipe, bytes.data() + done, bytes.size() - done);
@@ -119,8 +123,8 @@ void take_report(Child& child) {
   }
 }
 
-// Reads the reports until every child has closed its pipe. Children bound all their waits, so this ends; a child that
-// stalls as it was told to is ended when the others have failed.
+// Reads the reports until every child has closed its pipe. Children bound all their waits, so this ends; a
+// child that stalls as it was told to is ended when the others have failed.
 void read_reports(const Fault& fault, std::vector<Child>& children) {
   std::size_t open = children.size();
   bool failed = false;
@@ -153,9 +157,10 @@ RankReport report_of(int rank, const Child& child, int status) {
   report.rank = rank;
   report.verdict = "died";
   report.exit_code = 3;
-  report.sentence = child.ended            ? still_stalled(rank)
-                    : WIFSIGNALED(status) ? fmt::format("rank {} was killed by signal {}", rank, WTERMSIG(status))
-                                          : fmt::format("rank {} ended without a report", rank);
+  report.sentence = child.ended ? still_stalled(rank)
+                    : WIFSIGNALED(status)
+                        ? fmt::format("rank {} was killed by signal {}", rank, WTERMSIG(status))
+                        : fmt::format("rank {} ended without a report", rank);
   say(report.sentence);
   return report;
 }
@@ -184,7 +189,8 @@ std::vector<RankReport> play_processes(const Options& options, const Arena& aren
       const std::string why = std::strerror(errno);
       for (const Child& other : children) kill(other.pid, SIGKILL);
       for (const Child& other : children) waitpid(other.pid, nullptr, 0);
-      throw Error(ErrorKind::transport, fmt::format("rank {} of {} cannot be started: {}", r, options.ranks, why));
+      throw Error(ErrorKind::transport,
+                  fmt::format("rank {} of {} cannot be started: {}", r, options.ranks, why));
     }
     children.push_back(std::move(child));
   }
@@ -230,7 +236,8 @@ std::vector<RankReport> play_ranks(const Options& options, std::size_t arena_byt
   if (options.launched && options.transport == "shm") return play_launched(options, main);
   Arena arena;
   if (arena_bytes > 0) {
-    void* base = mmap(nullptr, arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* base =
+        mmap(nullptr, arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
       throw Error(ErrorKind::transport, fmt::format("{} bytes for floors and baselines cannot be mapped: {}",
                                                     arena_bytes, std::strerror(errno)));
@@ -248,8 +255,8 @@ void stall(int rank, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (std::chrono::steady_clock::now() < end) {
     if (others_gave_up) throw InjectedDeath{still_stalled(rank)};
-    std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(end - std::chrono::steady_clock::now(),
-                                                                        std::chrono::milliseconds(20)));
+    std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(
+        end - std::chrono::steady_clock::now(), std::chrono::milliseconds(20)));
   }
 }
 

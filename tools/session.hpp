@@ -17,7 +17,8 @@ struct Span {
   std::int64_t begin = 0, end = 0;
 };
 
-// What one rank did: numbers for the report, and what went wrong. Travels from a rank's process to the parent as JSON.
+// What one rank did: numbers for the report, and what went wrong. Travels from a rank's process to the parent
+// as JSON.
 struct RankReport {
   int rank = -1;
   std::string verdict = "verified";  // or a word for what failed
@@ -26,7 +27,7 @@ struct RankReport {
   // By step: the parts of dispatch and of combine (whole: one, split: send and recv).
   std::vector<std::vector<Span>> dispatch, combine;
   std::vector<std::uint64_t> dispatch_digests, combine_digests;  // by step
-  std::vector<std::int64_t> rows;                                // dispatched to this rank, by expert (all steps)
+  std::vector<std::int64_t> rows;  // dispatched to this rank, by expert (all steps)
   std::int64_t rows_dispatched = 0, tokens_combined = 0, mismatches = 0, rank_visits = 0, tokens_routed = 0;
   std::uint64_t dispatch_bytes = 0, combine_bytes = 0;  // moved by this rank, all steps
   std::uint64_t heap_bytes = 0, mapped_bytes = 0;
@@ -35,7 +36,7 @@ struct RankReport {
   nlohmann::json extra = nlohmann::json::object();  // bench: floors and baselines, by rank
 };
 
-// Memory that all ranks of this machine share, mapped before they start: what floors and baselines move bytes through.
+// Memory that all ranks share, mapped before they start: what floors and baselines move bytes through.
 struct Arena {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
@@ -44,9 +45,10 @@ struct Arena {
 // One rank's work. Throws Error; whatever `report` holds by then is kept.
 using RankMain = std::function<void(World world, const Arena& arena, RankReport& report)>;
 
-// Plays the ranks as threads or as processes (or is one of a launcher's) and gathers their reports, in rank order. A
-// rank that vanished has a report that says so. Prints a rank's sentence as soon as it fails; about bad input only one,
-// for all ranks. In a launched world each rank gets all reports, or its own alone if it failed.
+// Plays the ranks as threads or as processes (or is one of a launcher's) and gathers their reports, in rank
+// order. A rank that vanished has a report that says so. Prints a rank's sentence as soon as it fails; about
+// bad input only one, for all ranks. In a launched world each rank gets all reports, or its own alone if it
+// failed.
 std::vector<RankReport> play_ranks(const Options& options, std::size_t arena_bytes, const RankMain& main);
 
 // Thrown by an injected death, in the transport where a rank is a thread.
@@ -59,8 +61,8 @@ struct Stopped {
   std::string sentence;
 };
 
-// The injected stall of a rank. Once all other ranks have ended without success nobody needs to see more of it: a
-// process is then ended by its parent, a thread by an InjectedDeath.
+// The injected stall of a rank. Once all other ranks have ended without success nobody needs to see more of
+// it: a process is then ended by its parent, a thread by an InjectedDeath.
 void stall(int rank, double seconds);
 
 nlohmann::json to_json(const RankReport& report);

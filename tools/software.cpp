@@ -57,7 +57,8 @@ std::string version_of(const std::string& program) {
   using std::chrono::steady_clock;
   const auto end = steady_clock::now() + std::chrono::seconds(2);
   while (child > 0 && text.find('\n') == std::string::npos) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - steady_clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - steady_clock::now()).count();
     pollfd wait{ends[0], POLLIN, 0};
     const int ready = left > 0 ? poll(&wait, 1, static_cast<int>(left)) : 0;
     if (ready < 0 && errno == EINTR) continue;
@@ -79,10 +80,10 @@ std::string version_of(const std::string& program) {
 std::string find_library(const std::string& prefix) {
   std::vector<std::string> folders = folders_of("LD_LIBRARY_PATH");
   if (const char* home = std::getenv("NVSHMEM_HOME")) folders.push_back(std::string(home) + "/lib");
-  for (const char* usual : {"/usr/local/nvshmem/lib", "/opt/nvshmem/lib", "/usr/local/lib", "/usr/local/cuda/lib64",
-                            "/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/nvshmem/13",
-                            "/usr/lib/x86_64-linux-gnu/nvshmem/12", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
-                            "/usr/lib"}) {
+  for (const char* usual :
+       {"/usr/local/nvshmem/lib", "/opt/nvshmem/lib", "/usr/local/lib", "/usr/local/cuda/lib64",
+        "/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/nvshmem/13",
+        "/usr/lib/x86_64-linux-gnu/nvshmem/12", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"}) {
     folders.push_back(usual);
   }
   for (const std::string& folder : folders) {

@@ -17,8 +17,8 @@ inline std::int64_t now_ns() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-// Runs `work` on every rank at once; from the first rank's start to the last rank's end in microseconds, the same
-// number on every rank. Collective. `mine`: this rank's own span, if wanted.
+// Runs `work` on every rank at once; from the first rank's start to the last rank's end in microseconds, the
+// same number on every rank. Collective. `mine`: this rank's own span, if wanted.
 template <class Work>
 double slowest_us(World& world, const Work& work, Span* mine = nullptr) {
   world.barrier();

@@ -13,7 +13,8 @@ constexpr std::int64_t kMostPicks = 1 << 23;
 double chance(int experts, int mine, int topk) {
   if (topk >= experts) return mine > 0 ? 1 : 0;
   double none = 1;
-  for (int i = 0; i < topk; ++i) none *= std::max(0.0, static_cast<double>(experts - mine - i)) / (experts - i);
+  for (int i = 0; i < topk; ++i)
+    none *= std::max(0.0, static_cast<double>(experts - mine - i)) / (experts - i);
   return 1 - none;
 }
 

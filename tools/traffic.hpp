@@ -14,7 +14,9 @@ namespace moelane::tools {
 class PairTable {
  public:
   explicit PairTable(int ranks) : ranks_(static_cast<std::size_t>(ranks)), values_(ranks_ * ranks_) {}
-  double& at(int from, int to) { return values_[static_cast<std::size_t>(from) * ranks_ + static_cast<std::size_t>(to)]; }
+  double& at(int from, int to) {
+    return values_[static_cast<std::size_t>(from) * ranks_ + static_cast<std::size_t>(to)];
+  }
   double at(int from, int to) const {
     return values_[static_cast<std::size_t>(from) * ranks_ + static_cast<std::size_t>(to)];
   }
@@ -35,11 +37,11 @@ struct Traffic {
   int steps = 0;  // steps that were counted; 0: expected values
 };
 
-// For uniform routing, exactly: a token picks topk of the experts without replacement, so that rank r with n of E
-// experts is among its ranks with probability 1 - C(E - n, K) / C(E, K).
+// For uniform routing, exactly: a token picks topk of the experts without replacement, so that rank r with n
+// of E experts is among its ranks with probability 1 - C(E - n, K) / C(E, K).
 Traffic expected_traffic(const Options& options, const Placement& placement);
 
-// Counted from the routing that `moelane run` would use, for as many of its steps as take about a second to draw.
+// Counted from the routing that `moelane run` would use, for as many of its steps as take a second to draw.
 Traffic counted_traffic(const Options& options, const Placement& placement, const RoutingSource& routing);
 
 }  // namespace moelane::tools

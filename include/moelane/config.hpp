@@ -12,16 +12,17 @@ namespace moelane {
 // How dispatched rows lie in the output; see Engine::dispatch_recv.
 enum class Layout : std::uint8_t { padded, contiguous, ranked };
 
-// How rows travel. put: one row per token and destination rank into the receiver's slot, placed by the receiver;
-// answers are pushed back. direct: rows are written to their final place and expert rows are read where they lie; it
-// needs whole calls, symmetric tensors and ranks that address each other's heap. automatic: whole calls go direct
-// where the transport can, split calls always put.
+// How rows travel. put: one row per token and destination rank into the receiver's slot, placed by the
+// receiver; answers are pushed back. direct: rows are written to their final place and expert rows are read
+// where they lie; it needs whole calls, symmetric tensors and ranks that address each other's heap.
+// automatic: whole calls go direct where the transport can, split calls always put.
 enum class Way : std::uint8_t { automatic, put, direct };
 
 std::string_view name_of(Layout layout);
 std::string_view name_of(Way way);
 
-// What all ranks of an engine agree on; the ranks compare it when the engine is made and name the first difference.
+// What all ranks of an engine agree on; the ranks compare it when the engine is made and name the first
+// difference.
 struct Config {
   int experts = 0;     // physical experts in the world, 1 to 65536
   int topk = 0;        // expert ids per token, 1 to 32
@@ -40,7 +41,8 @@ struct Config {
   int alignment = 1;  // contiguous layout: every expert starts at a multiple of this many rows
 
   Way way = Way::automatic;
-  // Sum at the expert's rank first and send bf16 partial sums: fewer bytes, other rounding. Takes the put way.
+  // Sum at the expert's rank first and send bf16 partial sums: fewer bytes, other rounding. Takes the put
+  // way.
   bool partial_sums = false;
   // Send everything by puts, also to peers whose heap could be addressed: the network's path, on one machine.
   bool force_puts = false;
@@ -51,8 +53,9 @@ struct Config {
   // Throws Error(argument) with the first field that is not allowed in a world of `ranks`.
   void validate(int ranks) const;
 
-  // Bytes that the library itself holds in each rank's heap, exactly, for a world of `ranks`, without the caller's
-  // symmetric tensors: lanes * (G * max_tokens * (row + routing) + max_tokens * K * answer) and the signals.
+  // Bytes that the library itself holds in each rank's heap, exactly, for a world of `ranks`, without the
+  // caller's symmetric tensors: lanes * (G * max_tokens * (row + routing) + max_tokens * K * answer) and the
+  // signals.
   std::size_t heap_bytes(int ranks) const;
   // Bytes that are mapped for each rank: heap_bytes and the symmetric tensors of every lane, in whole pages.
   std::size_t mapped_bytes(int ranks) const;

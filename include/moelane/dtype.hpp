@@ -6,8 +6,9 @@
 
 namespace moelane {
 
-// Element types. Rows to dispatch are fp8_e4m3, bf16, fp16 or fp32; rows to combine and the combined output are
-// bf16, fp16 or fp32; expert ids are int32 or int64; weights are fp32; scales are opaque and may be any type.
+// Element types. Rows to dispatch are fp8_e4m3, bf16, fp16 or fp32; rows to combine and the combined output
+// are bf16, fp16 or fp32; expert ids are int32 or int64; weights are fp32; scales are opaque and may be any
+// type.
 enum class DType : std::uint8_t { fp8_e4m3, bf16, fp16, fp32, int32, int64, uint8 };
 
 // Bytes of one element.

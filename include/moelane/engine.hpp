@@ -14,8 +14,8 @@
 
 namespace moelane {
 
-// What a DP group brings; all ranks of the group give the same. Read until dispatch_send returns (whole calls: until
-// dispatch returns). 0 <= m <= max_tokens.
+// What a DP group brings; all ranks of the group give the same. Read until dispatch_send returns (whole
+// calls: until dispatch returns). 0 <= m <= max_tokens.
 struct DispatchInput {
   TensorView x;             // [m, hidden], dtype; any row stride
   TensorView scales;        // [m, scale_columns], scale_bytes each, any strides; not given without scales
@@ -25,14 +25,16 @@ struct DispatchInput {
   const std::int32_t* num_tokens = nullptr;
 };
 
-// Where this rank's experts find their rows; L is the number of its experts, N and C are the caller's capacities.
-// Rows are ordered by (group, token, k) within an expert, and by (group, token) in the ranked layout.
+// Where this rank's experts find their rows; L is the number of its experts, N and C are the caller's
+// capacities. Rows are ordered by (group, token, k) within an expert, and by (group, token) in the ranked
+// layout.
 struct DispatchOutput {
   // padded: [L, C, hidden]; contiguous and ranked: [N, hidden]. Rows past the counts are left as they are.
   TensorView x;
   TensorView scales;          // as x, with scale_columns in place of hidden; any strides
   TensorView expert_counts;   // [L] int32: rows present for each expert (ranked: (row, k) pairs)
-  TensorView expert_offsets;  // contiguous: [L + 1] int32: first row of each expert, and the end of the last, aligned
+  TensorView expert_offsets;  // contiguous: [L + 1] int32: first row of each expert, and the end of the last,
+                              // aligned
   TensorView row_count;       // ranked: [1] int32: rows present
   TensorView topk_ids;        // ranked: [N, topk] int32: local expert number, -1 for experts of other ranks
   TensorView topk_weights;    // ranked: [N, topk] fp32; 0 where the id is -1
@@ -40,20 +42,21 @@ struct DispatchOutput {
 
 // One thing that happened in a call, for a picture of a step in time.
 struct TraceEvent {
-  const char* name;     // "dispatch_send", "wait dispatch", ...
+  const char* name;  // "dispatch_send", "wait dispatch", ...
   int lane;
-  std::uint64_t step;   // the lane's epoch
-  int peer;             // whom a wait was for, or -1
+  std::uint64_t step;             // the lane's epoch
+  int peer;                       // whom a wait was for, or -1
   std::int64_t begin_ns, end_ns;  // CLOCK_MONOTONIC
-  std::uint64_t bytes;  // moved by this rank in it
+  std::uint64_t bytes;            // moved by this rank in it
 };
 
-// One engine serves all layers of a model. Making it is collective over the world. Calls on one lane come from one
-// thread at a time; different lanes may be driven by different threads. On every lane the order is dispatch, combine,
-// dispatch, combine; every rank makes the same kind of call (whole or split).
+// One engine serves all layers of a model. Making it is collective over the world. Calls on one lane come
+// from one thread at a time; different lanes may be driven by different threads. On every lane the order is
+// dispatch, combine, dispatch, combine; every rank makes the same kind of call (whole or split).
 //
-// Errors: Error(argument) before anything is sent: the call may be made again. Error(capacity) after the call has done
-// its duty towards the peers: the step is invalid, the lane goes on. Every other kind: the engine is finished.
+// Errors: Error(argument) before anything is sent: the call may be made again. Error(capacity) after the call
+// has done its duty towards the peers: the step is invalid, the lane goes on. Every other kind: the engine is
+// finished.
 class Engine {
  public:
   Engine(World world, const Config& config);
@@ -65,28 +68,30 @@ class Engine {
   // Split calls: a send never waits for a peer, and nothing is held between a send and its recv.
   void dispatch_send(int lane, const DispatchInput& in);
   void dispatch_recv(int lane, const DispatchOutput& out);
-  // `expert_rows`: the answers, [L, C, hidden] or [N, hidden] of combine_dtype, each at the place where dispatch put
-  // its token (ranked: one row per dispatched row, already weighted and summed over this rank's experts).
+  // `expert_rows`: the answers, [L, C, hidden] or [N, hidden] of combine_dtype, each at the place where
+  // dispatch put its token (ranked: one row per dispatched row, already weighted and summed over this rank's
+  // experts).
   void combine_send(int lane, const TensorView& expert_rows);
   // `out`: [m, hidden] of out_dtype; out[t] = (accumulate ? out[t] : 0) + sum over k of weight * row.
   void combine_recv(int lane, const TensorView& out, bool accumulate = false);
 
-  // Whole calls. On the direct way `out.x`, `out.scales` and `expert_rows` (and the ranked ids and weights) must be
-  // symmetric tensors of this lane, the same ones on every rank.
+  // Whole calls. On the direct way `out.x`, `out.scales` and `expert_rows` (and the ranked ids and weights)
+  // must be symmetric tensors of this lane, the same ones on every rank.
   void dispatch(int lane, const DispatchInput& in, const DispatchOutput& out);
   void combine(int lane, const TensorView& expert_rows, const TensorView& out, bool accumulate = false);
 
-  // A symmetric tensor of `lane`, dense, 256-byte aligned, owned by the engine until its end. Every rank allocates the
-  // same shapes in the same order (experts: Placement::max_local_experts). Throws when symmetric_bytes are used up.
+  // A symmetric tensor of `lane`, dense, 256-byte aligned, owned by the engine until its end. Every rank
+  // allocates the same shapes in the same order (experts: Placement::max_local_experts). Throws when
+  // symmetric_bytes are used up.
   TensorView allocate(int lane, DType dtype, std::initializer_list<std::int64_t> shape);
 
-  // Changes the expert table from the next dispatch on: on every rank between the same two steps, with no step under
-  // way on any lane. Needs no communication.
+  // Changes the expert table from the next dispatch on: on every rank between the same two steps, with no
+  // step under way on any lane. Needs no communication.
   void set_placement(Placement placement);
   const Placement& placement() const;
 
-  // Ends every wait of this engine, now and later, with Error(aborted); callable from any thread. Peers that wait for
-  // this rank are told.
+  // Ends every wait of this engine, now and later, with Error(aborted); callable from any thread. Peers that
+  // wait for this rank are told.
   void abort(const std::string& reason);
 
   // True while calls are accepted; false after a time-out, a mismatch or abort().
@@ -97,7 +102,8 @@ class Engine {
   int ranks() const;
   bool direct() const;               // whether whole calls take the direct way
   std::size_t mapped_bytes() const;  // bytes that are mapped for this rank's heap
-  // Times that a sleeping wait was ended by its clock although its signal had come: 0 unless wake-ups get lost.
+  // Times that a sleeping wait was ended by its clock although its signal had come: 0 unless wake-ups get
+  // lost.
   std::uint64_t late_wakes() const;
 
   // Called after every phase and every wait that took time, from the calling thread; empty to stop.

@@ -14,8 +14,8 @@ enum class ErrorKind {
   transport,  // the operating system or the transport failed
 };
 
-// Every failure of the library is thrown as this, with one sentence that names the thing, its value and what is
-// allowed (or, for a wait: waiter, peer, phase, step, what was seen and what was needed).
+// Every failure of the library is thrown as this, with one sentence that names the thing, its value and what
+// is allowed (or, for a wait: waiter, peer, phase, step, what was seen and what was needed).
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& sentence) : std::runtime_error(sentence), kind_(kind) {}

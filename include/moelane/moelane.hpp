@@ -1,6 +1,7 @@
 #pragma once
 
-// Everything: worlds of ranks, configuration, and the engine that dispatches tokens to experts and combines answers.
+// Everything: worlds of ranks, configuration, and the engine that dispatches tokens to experts and combines
+// answers.
 #include "moelane/config.hpp"
 #include "moelane/dtype.hpp"
 #include "moelane/engine.hpp"

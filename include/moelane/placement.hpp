@@ -6,9 +6,9 @@
 
 namespace moelane {
 
-// Which rank holds which expert: every expert lives on exactly one rank; a rank may hold any number, none included.
-// Expert ids are physical ids: replicas of a logical expert are experts of their own. The experts of a rank are
-// numbered locally 0, 1, ... in the order of their ids.
+// Which rank holds which expert: every expert lives on exactly one rank; a rank may hold any number, none
+// included. Expert ids are physical ids: replicas of a logical expert are experts of their own. The experts
+// of a rank are numbered locally 0, 1, ... in the order of their ids.
 class Placement {
  public:
   // Contiguous blocks as even as possible: the first `experts % ranks` ranks hold one expert more.
@@ -31,7 +31,8 @@ class Placement {
   // Equal tables have equal fingerprints; ranks compare them in every step.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
-  // The same tables as plain arrays, for code shared with the GPU: `first` [ranks + 1] indexes `experts` [experts].
+  // The same tables as plain arrays, for code shared with the GPU: `first` [ranks + 1] indexes `experts`
+  // [experts].
   std::span<const std::int32_t> first() const { return first_; }
   std::span<const std::int32_t> by_rank() const { return by_rank_; }
 

@@ -11,9 +11,9 @@ namespace moelane {
 enum class Device : std::uint8_t { cpu, cuda };
 
 // A view of somebody else's memory: nothing is owned. `shape` and `strides` count elements; the first `ndim`
-// entries are used. Rows (the last dimension of x, expert rows and outputs) must have stride 1; every other stride is
-// free and need not be a multiple of anything. A view without dimensions is "not given"; `data` may be null only
-// where a dimension is 0.
+// entries are used. Rows (the last dimension of x, expert rows and outputs) must have stride 1; every other
+// stride is free and need not be a multiple of anything. A view without dimensions is "not given"; `data` may
+// be null only where a dimension is 0.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::uint8;

@@ -11,20 +11,22 @@ namespace detail {
 class WorldImpl;
 }
 
-// A set of ranks that exchange tokens: any subset of processes (or threads), and a process may belong to several.
-// Copies refer to the same membership. Calls on it are collective: every rank makes the same ones in the same order.
+// A set of ranks that exchange tokens: any subset of processes (or threads), and a process may belong to
+// several. Copies refer to the same membership. Calls on it are collective: every rank makes the same ones in
+// the same order.
 class World {
  public:
-  // `ranks` ranks in this process; hand element r to the thread that plays rank r. Waits are bounded by `timeout`
-  // seconds, here as below.
+  // `ranks` ranks in this process; hand element r to the thread that plays rank r. Waits are bounded by
+  // `timeout` seconds, here as below.
   static std::vector<World> threads(int ranks, double timeout = 30.0);
 
-  // Joins the processes of this machine (and user) that name the same world, over POSIX shared memory that no file
-  // system sees. Throws Error(timeout) that counts who was missing, Error(argument) for a rank or size that cannot be.
+  // Joins the processes of this machine (and user) that name the same world, over POSIX shared memory that no
+  // file system sees. Throws Error(timeout) that counts who was missing, Error(argument) for a rank or size
+  // that cannot be.
   static World shm(const std::string& name, int rank, int ranks, double timeout = 30.0);
 
-  // As shm, with rank, size and name from a launcher's environment: RANK and WORLD_SIZE (as torchrun sets them), and
-  // MOELANE_WORLD or else MASTER_ADDR:MASTER_PORT.
+  // As shm, with rank, size and name from a launcher's environment: RANK and WORLD_SIZE (as torchrun sets
+  // them), and MOELANE_WORLD or else MASTER_ADDR:MASTER_PORT.
   static World shm_from_environment(double timeout = 30.0);
 
   int rank() const;
@@ -32,7 +34,8 @@ class World {
   const std::string& transport() const;  // "threads" or "shm"
 
   void barrier();
-  // Every rank gives `bytes` bytes (the same number everywhere) and gets those of all, in rank order, in `all`.
+  // Every rank gives `bytes` bytes (the same number everywhere) and gets those of all, in rank order, in
+  // `all`.
   void all_gather(const void* mine, std::size_t bytes, void* all);
 
   explicit World(std::shared_ptr<detail::WorldImpl> impl) : impl_(std::move(impl)) {}

@@ -60,12 +60,16 @@ void Config::validate(int ranks) const {
   if (!is_answer(dtype) && dtype != DType::fp8_e4m3) {
     refuse("dtype", std::string(name_of(dtype)), "fp8_e4m3, bf16, fp16 or fp32");
   }
-  if (!is_answer(combine_dtype)) refuse("combine_dtype", std::string(name_of(combine_dtype)), "bf16, fp16 or fp32");
+  if (!is_answer(combine_dtype))
+    refuse("combine_dtype", std::string(name_of(combine_dtype)), "bf16, fp16 or fp32");
   if (!is_answer(out_dtype)) refuse("out_dtype", std::string(name_of(out_dtype)), "bf16, fp16 or fp32");
   in_range("scale_columns", scale_columns, 0, 1 << 20);
   if (scale_bytes != 1 && scale_bytes != 2 && scale_bytes != 4 && scale_bytes != 8) {
     refuse("scale_bytes", text(scale_bytes), "1, 2, 4 or 8");
   }
+  if (name_of(layout) == "?")
+    refuse("layout", text(static_cast<int>(layout)), "padded, contiguous or ranked");
+  if (name_of(way) == "?") refuse("way", text(static_cast<int>(way)), "automatic, put or direct");
   in_range("alignment", alignment, 1, 65536);
   if (alignment != 1 && layout != Layout::contiguous) {
     refuse("alignment", text(alignment), "1 unless layout is contiguous");
@@ -80,13 +84,16 @@ void Config::validate(int ranks) const {
   // Counts travel in 24 bits and rows are numbered by 32.
   in_range("max_tokens * topk", static_cast<long long>(max_tokens) * topk, 1, (1 << 24) - 1);
   in_range("rows of a step (groups * max_tokens * topk + experts * alignment)",
-           static_cast<long long>(ranks / tp_size) * max_tokens * topk + static_cast<long long>(experts) * alignment, 1,
-           (1LL << 31) - 1);
+           static_cast<long long>(ranks / tp_size) * max_tokens * topk +
+               static_cast<long long>(experts) * alignment,
+           1, (1LL << 31) - 1);
 }
 
 std::string Config::canonical() const {
   std::string out;
-  const auto add = [&](const char* key, const std::string& value) { out += std::string(key) + "=" + value + "\n"; };
+  const auto add = [&](const char* key, const std::string& value) {
+    out += std::string(key) + "=" + value + "\n";
+  };
   add("experts", text(experts));
   add("topk", text(topk));
   add("hidden", text(hidden));

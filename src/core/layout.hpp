@@ -6,10 +6,11 @@
 #include "core/hd.hpp"
 #include "moelane/config.hpp"
 
-// Who writes which byte of a rank's heap: one home for sizes and offsets, on host and device. All ranks have the same
-// layout; a byte is named by its offset in the heap, whichever rank's heap it is.
+// Who writes which byte of a rank's heap: one home for sizes and offsets, on host and device. All ranks have
+// the same layout; a byte is named by its offset in the heap, whichever rank's heap it is.
 //
-//   heap = control | lane 0 | lane 1 | ... ; lane = bell, signals, state | arrays | slots | answers | symmetric tensors
+//   heap = control | lane 0 | lane 1 | ... ; lane = bell, signals, state | arrays | slots | answers |
+//   symmetric tensors
 namespace moelane {
 
 // The numbers that fix the layout and the loops; trivially copyable, passed to kernels by value.
@@ -23,14 +24,17 @@ struct Shape {
   bool put = true, direct = true;  // which ways have memory here
   bool weights = false;            // weights travel with the routing (ranked layout, partial sums)
   bool staged = false;             // rows are staged once for puts
-  bool by_rank = false;            // combine takes one answer per token and rank (ranked layout, partial sums)
+  bool by_rank = false;  // combine takes one answer per token and rank (ranked layout, partial sums)
 
   // A slot: row, scales behind it at a 16-byte boundary.
   MOELANE_HD std::int64_t scale_offset() const { return (row_bytes + 15) / 16 * 16; }
-  MOELANE_HD std::int64_t slot_bytes() const { return scale_bytes == 0 ? row_bytes : scale_offset() + scale_bytes; }
+  MOELANE_HD std::int64_t slot_bytes() const {
+    return scale_bytes == 0 ? row_bytes : scale_offset() + scale_bytes;
+  }
 };
 
-// The tokens of a group that its rank number `j` of `tp` sends, of `m`: [begin, begin + count), in order of j.
+// The tokens of a group that its rank number `j` of `tp` sends, of `m`: [begin, begin + count), in order of
+// j.
 struct Share {
   std::int32_t begin, count;
 };
@@ -57,7 +61,7 @@ inline constexpr int kCountWords = 5;
 // What a lane remembers; private to its rank. The epoch counts the lane's steps.
 struct LaneState {
   std::uint64_t epoch = 0;
-  std::int32_t tokens = 0;  // m of this rank's group in this step
+  std::int32_t tokens = 0;   // m of this rank's group in this step
   std::int32_t dropped = 0;  // put: whether this rank had no room for some rows in this step
 };
 
@@ -77,27 +81,31 @@ class LaneLayout {
   MOELANE_HD std::uint64_t signal(Signal kind, int source) const {
     return signals_ + (static_cast<std::uint64_t>(kind) * u(shape_.ranks) + u(source)) * 8;
   }
-  // Written by peers, direct: 64-bit words (epoch, 24 bits): rows for each expert, rows for each rank, and CountWord.
+  // Written by peers, direct: 64-bit words (epoch, 24 bits): rows for each expert, rows for each rank, and
+  // CountWord.
   MOELANE_HD std::uint64_t counts(int source) const { return counts_ + u(source) * u(count_words()) * 8; }
   MOELANE_HD int count_words() const { return shape_.experts + shape_.ranks + kCountWords; }
-  // Written by peers, put: RoutingHeader, int32 ids [share, topk], fp32 weights [share, topk] where they travel.
+  // Written by peers, put: RoutingHeader, int32 ids [share, topk], fp32 weights [share, topk] where they
+  // travel.
   MOELANE_HD std::uint64_t routing(int source) const { return routing_ + u(source) * routing_stride_; }
   MOELANE_HD std::uint64_t routing_ids(int source) const { return routing(source) + sizeof(RoutingHeader); }
   MOELANE_HD std::uint64_t routing_weights(int source) const { return routing_ids(source) + ids_bytes_; }
   MOELANE_HD std::uint64_t slot(int source, int token) const {
     return slots_ + (u(source) * u(shape_.share) + u(token)) * slot_stride_;
   }
-  // Written by peers, put: the answer for a token of the own group and its k-th expert, and, only where a rank had to
-  // drop rows, how many rows of each expert (by_rank: in [rank]) it kept for this group.
+  // Written by peers, put: the answer for a token of the own group and its k-th expert, and, only where a
+  // rank had to drop rows, how many rows of each expert (by_rank: in [rank]) it kept for this group.
   MOELANE_HD std::uint64_t answer(int token, int k) const {
     return answers_ + (u(token) * u(shape_.topk) + u(k)) * answer_stride_;
   }
   MOELANE_HD std::uint64_t kept(int source) const { return kept_ + u(source) * u(kept_words()) * 4; }
   MOELANE_HD int kept_words() const { return shape_.by_rank ? 1 : shape_.experts; }
 
-  // Private: state, own routing (ids and weights of the whole group), where its rows lie, where received rows lie.
+  // Private: state, own routing (ids and weights of the whole group), where its rows lie, where received rows
+  // lie.
   MOELANE_HD std::uint64_t state() const { return state_; }
-  MOELANE_HD std::uint64_t expected(int which, int source) const {  // counters' next values: 0 rows, 1 answers
+  MOELANE_HD std::uint64_t expected(int which,
+                                    int source) const {  // counters' next values: 0 rows, 1 answers
     return expected_ + (u(which) * u(shape_.ranks) + u(source)) * 8;
   }
   MOELANE_HD std::uint64_t own_counts() const { return own_counts_; }
@@ -116,12 +124,15 @@ class LaneLayout {
   MOELANE_HD std::uint64_t own_end() const { return symmetric_; }
   MOELANE_HD std::uint64_t end() const { return end_; }
 
-  // Sent with the signal of a source's dispatch: header and ids (and weights) of `tokens` tokens are at most this.
+  // Sent with the signal of a source's dispatch: header and ids (and weights) of `tokens` tokens are at most
+  // this.
   MOELANE_HD std::uint64_t routing_bytes() const { return routing_stride_; }
   MOELANE_HD const Shape& shape() const { return shape_; }
 
  private:
-  MOELANE_HD static constexpr std::uint64_t u(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+  MOELANE_HD static constexpr std::uint64_t u(std::int64_t value) {
+    return static_cast<std::uint64_t>(value);
+  }
   MOELANE_HD std::uint64_t take(std::uint64_t& at, std::uint64_t bytes, std::uint64_t alignment = 64) const {
     at = (at + alignment - 1) / alignment * alignment;
     const std::uint64_t start = at;
@@ -130,8 +141,9 @@ class LaneLayout {
   }
 
   Shape shape_;
-  std::uint64_t begin_, signals_, state_, expected_, counts_, own_counts_, cursors_, kept_, routing_, own_routing_,
-      own_ids_, own_weights_, own_places_, places_, stage_, answer_stage_, slots_, answers_, symmetric_, end_;
+  std::uint64_t begin_, signals_, state_, expected_, counts_, own_counts_, cursors_, kept_, routing_,
+      own_routing_, own_ids_, own_weights_, own_places_, places_, stage_, answer_stage_, slots_, answers_,
+      symmetric_, end_;
   std::uint64_t ids_bytes_, routing_stride_, slot_stride_, answer_stride_;
 };
 
@@ -174,8 +186,8 @@ MOELANE_HD inline LaneLayout::LaneLayout(const Shape& s, int lane) : shape_(s) {
 
   begin_ = control_bytes(s.ranks) + u(lane) * end_;
   for (std::uint64_t* offset : {&signals_, &state_, &expected_, &counts_, &own_counts_, &cursors_, &kept_,
-                                &own_routing_, &own_ids_, &own_weights_, &own_places_, &places_, &routing_, &stage_,
-                                &answer_stage_, &slots_, &answers_, &symmetric_, &end_}) {
+                                &own_routing_, &own_ids_, &own_weights_, &own_places_, &places_, &routing_,
+                                &stage_, &answer_stage_, &slots_, &answers_, &symmetric_, &end_}) {
     *offset += begin_;
   }
   begin_ += bell;

@@ -24,7 +24,8 @@ Placement Placement::even(int experts, int ranks) {
   std::vector<std::int32_t> rank_of;
   rank_of.reserve(static_cast<std::size_t>(experts));
   for (int rank = 0; rank < ranks; ++rank) {
-    rank_of.insert(rank_of.end(), static_cast<std::size_t>(experts / ranks + (rank < experts % ranks ? 1 : 0)), rank);
+    rank_of.insert(rank_of.end(),
+                   static_cast<std::size_t>(experts / ranks + (rank < experts % ranks ? 1 : 0)), rank);
   }
   return Placement(std::move(rank_of), ranks);
 }

@@ -4,8 +4,9 @@
 
 #include "core/hd.hpp"
 
-// Signal words. A word carries an epoch, which only grows, and a payload: 40 bits of epoch above 24 bits of payload.
-// Counters (rows that arrived one by one) use all 64 bits. Nothing is ever reset, so nothing races with a reset.
+// Signal words. A word carries an epoch, which only grows, and a payload: 40 bits of epoch above 24 bits of
+// payload. Counters (rows that arrived one by one) use all 64 bits. Nothing is ever reset, so nothing races
+// with a reset.
 namespace moelane {
 
 inline constexpr int kPayloadBits = 24;
@@ -19,8 +20,8 @@ MOELANE_HD constexpr std::uint64_t pack(std::uint64_t epoch, std::uint64_t paylo
 MOELANE_HD constexpr std::uint64_t epoch_of(std::uint64_t word) { return word >> kPayloadBits; }
 MOELANE_HD constexpr std::uint64_t payload_of(std::uint64_t word) { return word & kPayloadMask; }
 
-// Whether `word` has come to `needed`, in rolling arithmetic: true up to half the range ahead. `mask` selects the part
-// that counts (kEpochMask or kCounterMask); `needed` has no bits outside of it.
+// Whether `word` has come to `needed`, in rolling arithmetic: true up to half the range ahead. `mask` selects
+// the part that counts (kEpochMask or kCounterMask); `needed` has no bits outside of it.
 MOELANE_HD constexpr bool reached(std::uint64_t word, std::uint64_t needed, std::uint64_t mask) {
   return static_cast<std::int64_t>((word & mask) - needed) >= 0;
 }

@@ -11,7 +11,8 @@
 
 namespace moelane {
 
-// The protocol on one kind of processor: runs the bodies on checked views. One for CPU ranks; one for GPUs to come.
+// The protocol on one kind of processor: runs the bodies on checked views. One for CPU ranks; one for GPUs to
+// come.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -22,7 +23,8 @@ class Backend {
   virtual Report combine_send(int lane, const ExpertRows& rows, std::uint64_t print) = 0;
   virtual Report combine_recv(int lane, const CombineOutput& out, std::uint64_t print) = 0;
   virtual Report dispatch_direct(int lane, const Input& in, const Output& out, std::uint64_t print) = 0;
-  virtual Report combine_direct(int lane, const ExpertRows& rows, const CombineOutput& out, std::uint64_t print) = 0;
+  virtual Report combine_direct(int lane, const ExpertRows& rows, const CombineOutput& out,
+                                std::uint64_t print) = 0;
 
   virtual void set_placement(const PlacementView& placement) = 0;
   // Begins a call's bound.
@@ -33,11 +35,12 @@ class Backend {
   virtual std::byte* heap() const = 0;
   virtual std::size_t mapped_bytes() const = 0;
 
-  virtual void abort_waits() = 0;                                // from any thread
-  virtual void leave(Leaving why, int blamed) = 0;               // tells every peer; from any thread
+  virtual void abort_waits() = 0;                   // from any thread
+  virtual void leave(Leaving why, int blamed) = 0;  // tells every peer; from any thread
   virtual std::uint64_t farewell_of(int peer) const = 0;
   virtual std::uint64_t late_wakes() const = 0;
-  virtual void observe_waits(int lane, void (*call)(void*, int, std::int64_t, std::int64_t), void* context) = 0;
+  virtual void observe_waits(int lane, void (*call)(void*, int, std::int64_t, std::int64_t),
+                             void* context) = 0;
 };
 
 std::unique_ptr<Backend> make_cpu_backend(detail::WorldImpl& world, const Config& config,

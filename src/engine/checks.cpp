@@ -15,10 +15,10 @@ namespace {
 
 std::string shape_text(const TensorView& t) {
   std::string out = "[";
-  for (int i = 0; i < t.ndim; ++i) {
+  for (int i = 0; i < std::min(t.ndim, 4); ++i) {
     out += fmt::format("{}{}", i == 0 ? "" : ", ", t.shape[static_cast<std::size_t>(i)]);
   }
-  return out + "]";
+  return out + (t.ndim > 4 ? ", ...]" : "]");
 }
 
 // Given, on the CPU, of the right number of dimensions and dtype.
@@ -32,7 +32,17 @@ void basics(const char* name, const TensorView& t, int ndim, const char* dims) {
     if (extent < 0 || extent > INT32_MAX) refuse(fmt::format("{}.shape", name), shape_text(t), dims);
     empty = empty || extent == 0;
   }
-  if (t.data == nullptr && !empty) refuse(fmt::format("{}.data", name), "null", "the address of its elements");
+  if (t.data == nullptr && !empty)
+    refuse(fmt::format("{}.data", name), "null", "the address of its elements");
+  // No sum of offsets below overflows.
+  constexpr std::int64_t kReach = std::int64_t{1} << 42;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(ndim); ++i) {
+    const std::int64_t most = t.shape[i] > 1 ? kReach / (t.shape[i] - 1) : INT64_MAX;
+    if (t.shape[i] > 1 && (t.strides[i] > most || t.strides[i] < -most)) {
+      refuse(fmt::format("{}.strides[{}]", name, i), fmt::format("{}", t.strides[i]),
+             fmt::format("-{0} to {0} over {1} elements", most, t.shape[i]));
+    }
+  }
 }
 
 void dtype(const char* name, const TensorView& t, DType wanted) {
@@ -49,10 +59,11 @@ void aligned_to(const char* name, const TensorView& t) {
   }
 }
 
-void extent(const char* name, const TensorView& t, int dim, std::int64_t low, std::int64_t high, const char* dims) {
+void extent(const char* name, const TensorView& t, int dim, std::int64_t low, std::int64_t high,
+            const char* dims) {
   const std::int64_t value = t.shape[static_cast<std::size_t>(dim)];
   if (value >= low && value <= high) return;
-  const std::string range = low == high        ? fmt::format("{}", low)
+  const std::string range = low == high         ? fmt::format("{}", low)
                             : high == INT32_MAX ? fmt::format("at least {}", low)
                                                 : fmt::format("{} to {}", low, high);
   throw Error(ErrorKind::argument, fmt::format("{}.shape is {}, allowed is {} with {} in dimension {}", name,
@@ -68,7 +79,8 @@ std::int64_t stride(const TensorView& t, int dim) {
 
 void unit_stride(const char* name, const TensorView& t, int dim) {
   if (stride(t, dim) != static_cast<std::int64_t>(size_of(t.dtype))) {
-    refuse(fmt::format("{}.strides[{}]", name, dim), fmt::format("{}", t.strides[static_cast<std::size_t>(dim)]),
+    refuse(fmt::format("{}.strides[{}]", name, dim),
+           fmt::format("{}", t.strides[static_cast<std::size_t>(dim)]),
            "1: the elements of a row lie side by side");
   }
 }
@@ -87,8 +99,8 @@ void no_overlap(const char* name, const TensorView& t) {
   std::int64_t reach = 1;
   for (std::size_t i = 0; i < n; ++i) {
     if (steps[i].first < reach) {
-      refuse(fmt::format("{}.strides", name), fmt::format("{} over {} elements that lie there already",
-                                                          steps[i].first, reach),
+      refuse(fmt::format("{}.strides", name),
+             fmt::format("{} over {} elements that lie there already", steps[i].first, reach),
              "strides by which no two elements share memory");
     }
     reach += steps[i].first * (steps[i].second - 1);
@@ -107,6 +119,10 @@ ExpertRows expert_rows(const TensorView& t, bool padded) {
   rows.row_stride = stride(t, padded ? 1 : 0);
   rows.column_stride = stride(t, padded ? 2 : 1);
   return rows;
+}
+
+void not_given(const char* name, const TensorView& t, const char* layout) {
+  if (t) refuse(name, "given", fmt::format("none but with the {} layout", layout));
 }
 
 void vector(const char* name, const TensorView& t, std::int64_t least, const char* dims) {
@@ -208,6 +224,8 @@ Output check_output(const Config& config, int local_experts, const DispatchOutpu
   if (config.layout == Layout::contiguous) {
     vector("expert_offsets", out.expert_offsets, local_experts + 1, "[local experts + 1]");
     view.expert_offsets = static_cast<std::int32_t*>(out.expert_offsets.data);
+  } else {
+    not_given("expert_offsets", out.expert_offsets, "contiguous");
   }
   if (ranked) {
     vector("row_count", out.row_count, 1, "[1]");
@@ -216,7 +234,8 @@ Output check_output(const Config& config, int local_experts, const DispatchOutpu
     dtype("topk_ids", out.topk_ids, DType::int32);
     basics("topk_weights", out.topk_weights, 2, "[rows, topk]");
     dtype("topk_weights", out.topk_weights, DType::fp32);
-    for (const auto& [name, t] : {std::pair{"topk_ids", &out.topk_ids}, {"topk_weights", &out.topk_weights}}) {
+    for (const auto& [name, t] :
+         {std::pair{"topk_ids", &out.topk_ids}, {"topk_weights", &out.topk_weights}}) {
       aligned_to(name, *t);
       extent(name, *t, 0, view.capacity, view.capacity, "[rows, topk]");
       extent(name, *t, 1, config.topk, config.topk, "[rows, topk]");
@@ -224,11 +243,16 @@ Output check_output(const Config& config, int local_experts, const DispatchOutpu
     }
     view.ids = matrix(out.topk_ids);
     view.weights = matrix(out.topk_weights);
+  } else {
+    not_given("row_count", out.row_count, "ranked");
+    not_given("topk_ids", out.topk_ids, "ranked");
+    not_given("topk_weights", out.topk_weights, "ranked");
   }
   return view;
 }
 
-ExpertRows check_expert_rows(const Config& config, int local_experts, std::int32_t capacity, const TensorView& rows) {
+ExpertRows check_expert_rows(const Config& config, int local_experts, std::int32_t capacity,
+                             const TensorView& rows) {
   const bool padded = config.layout == Layout::padded;
   const char* dims = padded ? "[local experts, capacity, hidden]" : "[rows, hidden]";
   const int ndim = padded ? 3 : 2;
@@ -241,7 +265,8 @@ ExpertRows check_expert_rows(const Config& config, int local_experts, std::int32
   return expert_rows(rows, padded);
 }
 
-CombineOutput check_combine_output(const Config& config, const TensorView& out, std::int32_t tokens, bool accumulate) {
+CombineOutput check_combine_output(const Config& config, const TensorView& out, std::int32_t tokens,
+                                   bool accumulate) {
   basics("out", out, 2, "[m, hidden]");
   dtype("out", out, config.out_dtype);
   extent("out", out, 0, tokens, INT32_MAX, "[m, hidden]");
@@ -268,10 +293,11 @@ void check_symmetric(const char* name, const TensorView& tensor, const std::byte
   }
   const std::int64_t offset = data - begin;
   if (offset + low < 0 || offset + high > static_cast<std::int64_t>(bytes)) {
-    throw Error(ErrorKind::argument,
-                fmt::format("{} is outside of the lane's symmetric tensors, allowed on the direct way is what "
-                            "Engine::allocate gave for this lane; or set way to put",
-                            name));
+    throw Error(
+        ErrorKind::argument,
+        fmt::format("{} is outside of the lane's symmetric tensors, allowed on the direct way is what "
+                    "Engine::allocate gave for this lane; or set way to put",
+                    name));
   }
 }
 

@@ -11,8 +11,10 @@ namespace moelane {
 Input check_input(const Config& config, const DispatchInput& in);
 Output check_output(const Config& config, int local_experts, const DispatchOutput& out);
 // `capacity`: rows of each expert, or in all, that the lane's dispatch had.
-ExpertRows check_expert_rows(const Config& config, int local_experts, std::int32_t capacity, const TensorView& rows);
-CombineOutput check_combine_output(const Config& config, const TensorView& out, std::int32_t tokens, bool accumulate);
+ExpertRows check_expert_rows(const Config& config, int local_experts, std::int32_t capacity,
+                             const TensorView& rows);
+CombineOutput check_combine_output(const Config& config, const TensorView& out, std::int32_t tokens,
+                                   bool accumulate);
 
 // Refuses a tensor that does not lie in [begin, begin + bytes); `name` is the argument's.
 void check_symmetric(const char* name, const TensorView& tensor, const std::byte* begin, std::size_t bytes);

@@ -13,13 +13,15 @@
 namespace moelane {
 namespace {
 
-// Calls that move more than this write past the caches: their rows would push each other out before they are read.
+// Calls that move more than this write past the caches: their rows would push each other out before they are
+// read.
 constexpr std::int64_t kStreamFrom = 1 << 20;
 
 class CpuBackend final : public Backend {
  public:
   CpuBackend(detail::WorldImpl& world, const Config& config, const PlacementView& placement)
-      : config_(config), heaps_(world.map_heaps(config.heap_bytes(world.size()), config.mapped_bytes(world.size()))) {
+      : config_(config),
+        heaps_(world.map_heaps(config.heap_bytes(world.size()), config.mapped_bytes(world.size()))) {
     const Shape shape = shape_of(config, world.size(), world.rank());
     std::byte* own = heaps_.bases[static_cast<std::size_t>(world.rank())];
     for (int l = 0; l < config.in_flight; ++l) {
@@ -27,8 +29,8 @@ class CpuBackend final : public Backend {
       world.tune(*waiters_.back());
       waiters_.back()->aborted = &aborted_;
       const LaneLayout at(shape, l);
-      lanes_.push_back({MemoryPeers(heaps_.bases.data(), world.rank(), world.size(), at.bell(), !config.force_puts,
-                                    waiters_.back().get()),
+      lanes_.push_back({MemoryPeers(heaps_.bases.data(), world.rank(), world.size(), at.bell(),
+                                    !config.force_puts, waiters_.back().get()),
                         at, placement, own});
     }
   }
@@ -51,24 +53,27 @@ class CpuBackend final : public Backend {
   Report combine_send(int lane, const ExpertRows& rows, std::uint64_t print) override {
     Report report;
     const Answers answers{rows, config_.partial_sums, config_.combine_dtype, config_.hidden};
-    combine_put_send(team(at(lane).state().tokens, at(lane).shape().answer_bytes), at(lane), answers, print, report);
+    combine_put_send(team(at(lane).state().tokens, at(lane).shape().answer_bytes), at(lane), answers, print,
+                     report);
     return report;
   }
   Report combine_recv(int lane, const CombineOutput& out, std::uint64_t print) override {
     Report report;
-    combine_put_recv(team(at(lane).state().tokens, at(lane).shape().answer_bytes), at(lane), out, print, report);
+    combine_put_recv(team(at(lane).state().tokens, at(lane).shape().answer_bytes), at(lane), out, print,
+                     report);
     return report;
   }
   Report dispatch_direct(int lane, const Input& in, const Output& out, std::uint64_t print) override {
     Report report;
-    moelane::dispatch_direct(team(in.tokens, at(lane).shape().row_bytes), at(lane), in, out, OutputPrint{print},
-                             report);
+    moelane::dispatch_direct(team(in.tokens, at(lane).shape().row_bytes), at(lane), in, out,
+                             OutputPrint{print}, report);
     return report;
   }
-  Report combine_direct(int lane, const ExpertRows& rows, const CombineOutput& out, std::uint64_t print) override {
+  Report combine_direct(int lane, const ExpertRows& rows, const CombineOutput& out,
+                        std::uint64_t print) override {
     Report report;
-    moelane::combine_direct(team(at(lane).state().tokens, at(lane).shape().answer_bytes), at(lane), rows, out, print,
-                            report);
+    moelane::combine_direct(team(at(lane).state().tokens, at(lane).shape().answer_bytes), at(lane), rows, out,
+                            print, report);
     return report;
   }
 

@@ -17,7 +17,9 @@ struct CpuTeam {
   bool leader() const { return true; }
   void barrier() const {}
   bool last() const { return true; }
-  void copy(void* to, const void* from, std::size_t bytes) const { cpu::copy(to, from, bytes, cpu::Store::cached); }
+  void copy(void* to, const void* from, std::size_t bytes) const {
+    cpu::copy(to, from, bytes, cpu::Store::cached);
+  }
   void copy_many(void* const* to, int n, const void* from, std::size_t bytes) const {
     cpu::copy_to_many(to, n, from, bytes, store);
   }

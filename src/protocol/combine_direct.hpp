@@ -2,14 +2,15 @@
 
 #include "protocol/combine_put.hpp"
 
-// Combine, direct way: every rank says that its expert rows are ready, then everybody reads the rows of its tokens
-// where they lie and sums them.
+// Combine, direct way: every rank says that its expert rows are ready, then everybody reads the rows of its
+// tokens where they lie and sums them.
 namespace moelane {
 
-// `rows`: this rank's expert rows; peers' rows lie at the same offset of their heaps. Needs dispatch_direct before.
+// `rows`: this rank's expert rows; peers' rows lie at the same offset of their heaps. Needs dispatch_direct
+// before.
 template <Team G, Transport T>
-MOELANE_HD void combine_direct(const G& team, const Lane<T>& lane, const ExpertRows& rows, const CombineOutput& out,
-                               std::uint64_t print, Report& report) {
+MOELANE_HD void combine_direct(const G& team, const Lane<T>& lane, const ExpertRows& rows,
+                               const CombineOutput& out, std::uint64_t print, Report& report) {
   const Shape& shape = lane.shape();
   const LaneLayout& at = lane.at;
   const std::int32_t topk = shape.topk;
@@ -38,7 +39,8 @@ MOELANE_HD void combine_direct(const G& team, const Lane<T>& lane, const ExpertR
         continue;
       }
       scale[n] = shape.by_rank ? 1.0F : weights[t * topk + k];
-      from[n++] = rows.moved(lane.heap, lane.transport.peer_pointer(rank)).at(lane.placement.local_of[id], place);
+      from[n++] =
+          rows.moved(lane.heap, lane.transport.peer_pointer(rank)).at(lane.placement.local_of[id], place);
     }
     team.sum(from, scale, n, out.in_type, out.hidden, out.out.at(t), out.out_type, out.accumulate);
     report.bytes += static_cast<std::uint64_t>(n) * static_cast<std::uint64_t>(shape.answer_bytes) +

@@ -2,8 +2,9 @@
 
 #include "protocol/routing.hpp"
 
-// Combine, put way: an expert's rank pushes every answer into the slot (token, k) of all ranks of the token's group;
-// these sum. With one answer per token and rank (ranked layout, partial sums), k is the first that names the rank.
+// Combine, put way: an expert's rank pushes every answer into the slot (token, k) of all ranks of the token's
+// group; these sum. With one answer per token and rank (ranked layout, partial sums), k is the first that
+// names the rank.
 namespace moelane {
 
 // Where the answers are read: the caller's expert rows, as dispatch_put_recv placed them.
@@ -14,8 +15,8 @@ struct Answers {
   std::int64_t hidden = 0;
 };
 
-// For one group: of how many rows of every expert (by_rank: in all) this rank sends the answers, to go with the combine
-// signal. Returns whether some of the group's rows found no room.
+// For one group: of how many rows of every expert (by_rank: in all) this rank sends the answers, to go with
+// the combine signal. Returns whether some of the group's rows found no room.
 template <Transport T>
 MOELANE_HD bool count_kept(const Lane<T>& lane, int group_first, bool partial_sums) {
   const Shape& shape = lane.shape();
@@ -26,7 +27,8 @@ MOELANE_HD bool count_kept(const Lane<T>& lane, int group_first, bool partial_su
   for (int source = group_first; source < group_first + shape.tp; ++source) {
     const auto* ids = lane.template own<const std::int32_t>(lane.at.routing_ids(source));
     const auto* places = lane.template own<const std::int32_t>(lane.at.places(source));
-    const std::uint64_t word = *lane.template own<const std::uint64_t>(lane.at.signal(Signal::dispatch, source));
+    const std::uint64_t word =
+        *lane.template own<const std::uint64_t>(lane.at.signal(Signal::dispatch, source));
     const std::int32_t count = share_of(tokens_of(word), shape.tp, source % shape.tp).count;
     for (std::int32_t i = 0; i < count * topk; ++i) {
       if (local_on(lane.placement, ids[i], lane.rank()) < 0) continue;
@@ -41,8 +43,8 @@ MOELANE_HD bool count_kept(const Lane<T>& lane, int group_first, bool partial_su
 
 // Needs the lane's dispatch by the put way. Never waits.
 template <Team G, Transport T>
-MOELANE_HD void combine_put_send(const G& team, const Lane<T>& lane, const Answers& answers, std::uint64_t print,
-                                 Report& report) {
+MOELANE_HD void combine_put_send(const G& team, const Lane<T>& lane, const Answers& answers,
+                                 std::uint64_t print, Report& report) {
   const Shape& shape = lane.shape();
   const LaneLayout& at = lane.at;
   const T& net = lane.transport;
@@ -94,8 +96,8 @@ MOELANE_HD void combine_put_send(const G& team, const Lane<T>& lane, const Answe
               nears = 0;
             }
           } else {
-            net.put_signal(peer, at.answer(share.begin + i, k), from, bytes, at.signal(Signal::answers, me), 1,
-                           SignalOp::add);
+            net.put_signal(peer, at.answer(share.begin + i, k), from, bytes, at.signal(Signal::answers, me),
+                           1, SignalOp::add);
           }
         }
         copies.push(nears, from);
@@ -148,9 +150,11 @@ MOELANE_HD std::uint64_t answers_from(const Lane<T>& lane, int source, const std
   return n;
 }
 
-// Waits for every rank's combine signal. `dropped` tells whether some rank had no room for rows of this group.
+// Waits for every rank's combine signal. `dropped` tells whether some rank had no room for rows of this
+// group.
 template <Transport T>
-MOELANE_HD bool await_combine(const Lane<T>& lane, WireWay way, std::uint64_t print, bool& dropped, Report& report) {
+MOELANE_HD bool await_combine(const Lane<T>& lane, WireWay way, std::uint64_t print, bool& dropped,
+                              Report& report) {
   const LaneLayout& at = lane.at;
   const std::uint64_t needed = pack(lane.state().epoch, 0);
   dropped = false;
@@ -174,8 +178,8 @@ MOELANE_HD bool await_combine(const Lane<T>& lane, WireWay way, std::uint64_t pr
   return true;
 }
 
-// Which of the own rows found no room; for the rare step in which some did not. Sets their own_places to -1, all
-// others to 0.
+// Which of the own rows found no room; for the rare step in which some did not. Sets their own_places to -1,
+// all others to 0.
 template <Transport T>
 MOELANE_HD void mark_dropped(const Lane<T>& lane) {
   const Shape& shape = lane.shape();
@@ -202,8 +206,8 @@ MOELANE_HD void mark_dropped(const Lane<T>& lane) {
 }
 
 template <Team G, Transport T>
-MOELANE_HD void combine_put_recv(const G& team, const Lane<T>& lane, const CombineOutput& out, std::uint64_t print,
-                                 Report& report) {
+MOELANE_HD void combine_put_recv(const G& team, const Lane<T>& lane, const CombineOutput& out,
+                                 std::uint64_t print, Report& report) {
   const Shape& shape = lane.shape();
   const LaneLayout& at = lane.at;
   const std::int32_t topk = shape.topk;
@@ -211,14 +215,15 @@ MOELANE_HD void combine_put_recv(const G& team, const Lane<T>& lane, const Combi
   if (!await_combine(lane, WireWay::put, print, dropped, report)) return;
   for (int source = 0; source < shape.ranks; ++source) {
     if (lane.transport.peer_pointer(source) != nullptr) continue;
-    const std::uint64_t signalled = *lane.template own<const std::uint64_t>(at.signal(Signal::combine, source));
+    const std::uint64_t signalled =
+        *lane.template own<const std::uint64_t>(at.signal(Signal::combine, source));
     const auto* kept =
         (signalled & kDroppedBit) != 0 ? lane.template own<const std::int32_t>(at.kept(source)) : nullptr;
     auto& expected = *lane.template own<std::uint64_t>(at.expected(1, source));
     expected += answers_from(lane, source, kept);
     std::uint64_t word = 0;
-    if (!await(lane, {at.signal(Signal::answers, source), expected, kCounterMask, source}, Phase::answers, word,
-               report)) {
+    if (!await(lane, {at.signal(Signal::answers, source), expected, kCounterMask, source}, Phase::answers,
+               word, report)) {
       return;
     }
   }

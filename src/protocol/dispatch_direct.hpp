@@ -2,17 +2,18 @@
 
 #include "protocol/routing.hpp"
 
-// Dispatch, direct way: counts travel first; then every source knows the final place of its rows and writes them there.
+// Dispatch, direct way: counts travel first; then every source knows the final place of its rows and writes
+// them there.
 namespace moelane {
 
-// Identifies the output that peers write, for the check before anybody does: 48 bits that are equal on all ranks when
-// offset, strides, capacity and layout are.
+// Identifies the output that peers write, for the check before anybody does: 48 bits that are equal on all
+// ranks when offset, strides, capacity and layout are.
 struct OutputPrint {
   std::uint64_t bits = 0;
 };
 
-// Publishes the rows that this rank will send: for each expert, and (ranked layout) for each rank. A rank's counts are
-// also its permission to write into its output.
+// Publishes the rows that this rank will send: for each expert, and (ranked layout) for each rank. A rank's
+// counts are also its permission to write into its output.
 template <Team G, Transport T>
 MOELANE_HD void publish_counts(const G& team, const Lane<T>& lane, std::int32_t tokens, OutputPrint print) {
   const Shape& shape = lane.shape();
@@ -43,8 +44,8 @@ MOELANE_HD void publish_counts(const G& team, const Lane<T>& lane, std::int32_t 
   const std::size_t bytes = static_cast<std::size_t>(at.count_words()) * 8;
   for (int i = 1; i <= shape.ranks; ++i) {
     const int peer = (lane.rank() + i) % shape.ranks;
-    lane.transport.put_signal(peer, at.counts(lane.rank()), words, bytes, at.signal(Signal::counts, lane.rank()),
-                              pack(epoch, 0), SignalOp::set);
+    lane.transport.put_signal(peer, at.counts(lane.rank()), words, bytes,
+                              at.signal(Signal::counts, lane.rank()), pack(epoch, 0), SignalOp::set);
   }
   (void)team;
 }
@@ -62,7 +63,8 @@ MOELANE_HD bool await_counts(const Lane<T>& lane, OutputPrint print, Report& rep
                     at.signal(Signal::dispatch, source)};
     if (!await(lane, wait, Phase::counts, word, report)) return false;
     const auto get = [&](int of, CountWord which) {
-      return payload_of(lane.template own<const std::uint64_t>(at.counts(of))[plain + static_cast<int>(which)]);
+      return payload_of(
+          lane.template own<const std::uint64_t>(at.counts(of))[plain + static_cast<int>(which)]);
     };
     const auto both = [&](CountWord low, CountWord high) {
       return get(source, low) | get(source, high) << kPayloadBits;
@@ -86,8 +88,8 @@ MOELANE_HD bool await_counts(const Lane<T>& lane, OutputPrint print, Report& rep
   return true;
 }
 
-// From the counts of all: the number of the group's first row of each expert (by_rank: each rank), where each expert
-// begins in its rank's output, and the own counts and offsets for the caller.
+// From the counts of all: the number of the group's first row of each expert (by_rank: each rank), where each
+// expert begins in its rank's output, and the own counts and offsets for the caller.
 template <Transport T>
 MOELANE_HD void derive_bases(const Lane<T>& lane, const Output& out, Report& report) {
   const Shape& shape = lane.shape();
@@ -105,11 +107,14 @@ MOELANE_HD void derive_bases(const Lane<T>& lane, const Output& out, Report& rep
   }
   const auto* own_experts = lane.placement.by_rank + lane.placement.first[me];
   std::int64_t rows = out.layout == Layout::ranked ? first[shape.experts + me] : 0;
-  for (std::int32_t local = 0; local < lane.placement.local_experts(me) && out.layout != Layout::ranked; ++local) {
+  for (std::int32_t local = 0; local < lane.placement.local_experts(me) && out.layout != Layout::ranked;
+       ++local) {
     rows += first[own_experts[local]];
   }
-  write_counts(out, lane.placement.local_experts(me), rows,
-               [&](std::int32_t local) { return std::int64_t{first[own_experts[local]]}; }, lane.placement, me, report);
+  write_counts(
+      out, lane.placement.local_experts(me), rows,
+      [&](std::int32_t local) { return std::int64_t{first[own_experts[local]]}; }, lane.placement, me,
+      report);
   for (int rank = 0; rank < shape.ranks; ++rank) {
     std::int64_t at = 0;
     for (std::int32_t i = lane.placement.first[rank]; i < lane.placement.first[rank + 1]; ++i) {
@@ -171,7 +176,8 @@ MOELANE_HD void dispatch_direct_rows(const G& team, const Lane<T>& lane, const I
 // Ranked layout, when rows found no room: the (row, k) pairs of those that did, which no rank knew before.
 template <Transport T>
 MOELANE_HD void count_pairs(const Lane<T>& lane, const Output& out) {
-  for (std::int32_t local = 0; local < lane.placement.local_experts(lane.rank()); ++local) out.expert_counts[local] = 0;
+  for (std::int32_t local = 0; local < lane.placement.local_experts(lane.rank()); ++local)
+    out.expert_counts[local] = 0;
   for (std::int32_t row = 0; row < *out.row_count; ++row) {
     for (std::int32_t k = 0; k < lane.shape().topk; ++k) {
       const std::int32_t local = *reinterpret_cast<const std::int32_t*>(out.ids.at(row, k));

@@ -2,8 +2,8 @@
 
 #include "protocol/routing.hpp"
 
-// Dispatch, put way: a source sends one row for each token and destination rank into the destination's slot for
-// (source, token), then its ids with the signal; the receiver places the rows.
+// Dispatch, put way: a source sends one row for each token and destination rank into the destination's slot
+// for (source, token), then its ids with the signal; the receiver places the rows.
 namespace moelane {
 
 // Needs keep_routing before. Never waits.
@@ -46,8 +46,9 @@ MOELANE_HD void dispatch_put_send(const G& team, const Lane<T>& lane, const Inpu
       team.publish();
     }
     for (int n = 0; n < fars; ++n) {
-      net.put_signal(far[n], at.slot(me, i), lane.heap + at.stage(i), static_cast<std::size_t>(shape.slot_bytes()),
-                     at.signal(Signal::rows, me), 1, SignalOp::add);
+      net.put_signal(far[n], at.slot(me, i), lane.heap + at.stage(i),
+                     static_cast<std::size_t>(shape.slot_bytes()), at.signal(Signal::rows, me), 1,
+                     SignalOp::add);
     }
     report.bytes += static_cast<std::uint64_t>(nears + fars) * static_cast<std::uint64_t>(shape.slot_bytes());
   }
@@ -61,13 +62,13 @@ MOELANE_HD void dispatch_put_send(const G& team, const Lane<T>& lane, const Inpu
   const std::size_t ids_bytes = static_cast<std::size_t>(share.count) * static_cast<std::size_t>(topk) * 4;
   team.copy(lane.heap + at.routing_ids(me), ids, ids_bytes);
   if (shape.weights) team.copy(lane.heap + at.routing_weights(me), weights, ids_bytes);
-  const std::size_t bytes = shape.weights ? at.routing_weights(0) - at.routing(0) + ids_bytes
-                                          : sizeof(RoutingHeader) + ids_bytes;
+  const std::size_t bytes =
+      shape.weights ? at.routing_weights(0) - at.routing(0) + ids_bytes : sizeof(RoutingHeader) + ids_bytes;
   const std::uint64_t word = pack(epoch, dispatch_payload(WireWay::put, in.tokens));
   for (int i = 1; i < shape.ranks; ++i) {
     const int peer = (me + i) % shape.ranks;
-    net.put_signal(peer, at.routing(me), lane.heap + at.routing(me), bytes, at.signal(Signal::dispatch, me), word,
-                   SignalOp::set);
+    net.put_signal(peer, at.routing(me), lane.heap + at.routing(me), bytes, at.signal(Signal::dispatch, me),
+                   word, SignalOp::set);
   }
   net.signal(me, at.signal(Signal::dispatch, me), word, SignalOp::set);
 }
@@ -82,7 +83,8 @@ MOELANE_HD bool await_routing(const Lane<T>& lane, Report& report) {
     const Wait wait{lane.at.signal(Signal::dispatch, source), needed, kEpochMask, source,
                     shape.direct ? lane.at.signal(Signal::counts, source) : 0};
     if (!await(lane, wait, Phase::dispatch, word, report)) return false;
-    if (way_of(word) != WireWay::put) return refuse(report, Fault::other_way, Phase::dispatch, source, word, needed);
+    if (way_of(word) != WireWay::put)
+      return refuse(report, Fault::other_way, Phase::dispatch, source, word, needed);
     const auto* header = lane.template own<const RoutingHeader>(lane.at.routing(source));
     if (header->fingerprint != lane.placement.fingerprint) {
       return refuse(report, Fault::other_placement, Phase::dispatch, source, header->fingerprint,
@@ -91,7 +93,8 @@ MOELANE_HD bool await_routing(const Lane<T>& lane, Report& report) {
     const std::uint64_t first = *lane.template own<const std::uint64_t>(
         lane.at.signal(Signal::dispatch, source / shape.tp * shape.tp));
     if (tokens_of(word) != tokens_of(first) || tokens_of(word) > shape.max_tokens) {
-      return refuse(report, Fault::other_tokens, Phase::dispatch, source, static_cast<std::uint64_t>(tokens_of(word)),
+      return refuse(report, Fault::other_tokens, Phase::dispatch, source,
+                    static_cast<std::uint64_t>(tokens_of(word)),
                     static_cast<std::uint64_t>(tokens_of(first)));
     }
   }
@@ -100,12 +103,14 @@ MOELANE_HD bool await_routing(const Lane<T>& lane, Report& report) {
 
 template <Transport T>
 MOELANE_HD Share received_share(const Lane<T>& lane, int source) {
-  const std::uint64_t word = *lane.template own<const std::uint64_t>(lane.at.signal(Signal::dispatch, source));
+  const std::uint64_t word =
+      *lane.template own<const std::uint64_t>(lane.at.signal(Signal::dispatch, source));
   return share_of(tokens_of(word), lane.shape().tp, source % lane.shape().tp);
 }
 
-// Gives every received row its place, writes counts and offsets, and counts the rows that come by puts. The places of
-// (source, token, k) are the row number within the expert (padded) or the output; -1: not here, or no room.
+// Gives every received row its place, writes counts and offsets, and counts the rows that come by puts. The
+// places of (source, token, k) are the row number within the expert (padded) or the output; -1: not here, or
+// no room.
 template <Transport T>
 MOELANE_HD void place_received(const Lane<T>& lane, const Output& out, Report& report) {
   const Shape& shape = lane.shape();
@@ -116,7 +121,8 @@ MOELANE_HD void place_received(const Lane<T>& lane, const Output& out, Report& r
   std::int32_t* cursor = cursors_of(lane);
   for (std::int32_t local = 0; local < locals; ++local) cursor[local] = 0;
 
-  // First how many rows every expert gets, then where each begins, then the places in the order of (source, token, k).
+  // First how many rows every expert gets, then where each begins, then the places in the order of (source,
+  // token, k).
   std::int64_t rows = 0;
   for (int source = 0; source < shape.ranks; ++source) {
     const auto* ids = lane.template own<const std::int32_t>(at.routing_ids(source));
@@ -136,11 +142,13 @@ MOELANE_HD void place_received(const Lane<T>& lane, const Output& out, Report& r
     }
     *lane.template own<std::uint64_t>(at.expected(0, source)) += arriving;
   }
-  write_counts(out, locals, rows, [&](std::int32_t local) { return std::int64_t{cursor[local]}; }, lane.placement, me,
-               report);
+  write_counts(
+      out, locals, rows, [&](std::int32_t local) { return std::int64_t{cursor[local]}; }, lane.placement, me,
+      report);
   std::int64_t begin = 0;
   for (std::int32_t local = 0; local < locals; ++local) {
-    const std::int64_t next = out.layout == Layout::contiguous ? begin + aligned(cursor[local], out.alignment) : 0;
+    const std::int64_t next =
+        out.layout == Layout::contiguous ? begin + aligned(cursor[local], out.alignment) : 0;
     cursor[local] = static_cast<std::int32_t>(begin);
     begin = next;
   }
@@ -177,7 +185,9 @@ MOELANE_HD void dispatch_put_recv(const G& team, const Lane<T>& lane, const Outp
     if (lane.transport.peer_pointer(source) != nullptr) continue;  // covered by the signal
     std::uint64_t word = 0;
     const std::uint64_t rows = *lane.template own<const std::uint64_t>(at.expected(0, source));
-    if (!await(lane, {at.signal(Signal::rows, source), rows, kCounterMask, source}, Phase::rows, word, report)) return;
+    if (!await(lane, {at.signal(Signal::rows, source), rows, kCounterMask, source}, Phase::rows, word,
+               report))
+      return;
   }
 
   RowCopies<G> copies(team, static_cast<std::size_t>(shape.row_bytes));

@@ -12,41 +12,52 @@
 
 // The protocol: dispatch and combine on one lane of one rank. The rule that keeps slots safe, and its proof:
 //
-//   On a lane, both sends signal every rank, also with nothing to send, and both recvs wait for every rank's signal.
+//   On a lane, both sends signal every rank, also with nothing to send, and both recvs wait for every rank's
+//   signal.
 //
-//   (a) Dispatch slots. Rank a writes slots of rank b in dispatch n+1. Before, a received combine n from b, which b
-//       signalled in combine_send n, after its dispatch_recv n had copied every slot out (put), and after it had read
-//       the routing that lies beside them. So a writes what b no longer reads.
-//   (b) Answer slots. Rank a writes answers of rank b in combine n+1. Before, a received dispatch n+1 from b, which b
+//   (a) Dispatch slots. Rank a writes slots of rank b in dispatch n+1. Before, a received combine n from b,
+//   which b
+//       signalled in combine_send n, after its dispatch_recv n had copied every slot out (put), and after it
+//       had read the routing that lies beside them. So a writes what b no longer reads.
+//   (b) Answer slots. Rank a writes answers of rank b in combine n+1. Before, a received dispatch n+1 from b,
+//   which b
 //       signalled after its combine_recv n had summed every answer.
-//   (c) Outputs of the direct way. Rank a writes rows into b's output in dispatch n+1 only after b's counts n+1, which
+//   (c) Outputs of the direct way. Rank a writes rows into b's output in dispatch n+1 only after b's counts
+//   n+1, which
 //       b publishes when its caller calls dispatch n+1 and so no longer needs the old rows.
-//   (d) Expert rows of the direct way. Rank a reads b's expert rows in combine n and then signals dispatch n+1 (or its
-//       counts); b's caller may change them once dispatch n+1 has been received, which waits for that signal of a.
-//   (e) Counts of the direct way. a overwrites its counts at b in dispatch n+1, after combine n from b, which b
+//   (d) Expert rows of the direct way. Rank a reads b's expert rows in combine n and then signals dispatch
+//   n+1 (or its
+//       counts); b's caller may change them once dispatch n+1 has been received, which waits for that signal
+//       of a.
+//   (e) Counts of the direct way. a overwrites its counts at b in dispatch n+1, after combine n from b, which
+//   b
 //       signalled after dispatch n had read them.
 //   Signals themselves only grow, so none is ever overwritten by an older one, and none is reset.
 namespace moelane {
 
-// Those who do the work of one rank: one CPU thread, or the blocks of a kernel. `unit`s share rows among themselves.
+// Those who do the work of one rank: one CPU thread, or the blocks of a kernel. `unit`s share rows among
+// themselves.
 template <class G>
 concept Team = requires(const G& g, void* to, void* const* many, const void* from, std::size_t bytes, int n,
-                        const void* const* rows, const float* weights, DType type, std::int64_t hidden, bool old) {
+                        const void* const* rows, const float* weights, DType type, std::int64_t hidden,
+                        bool old) {
   { g.unit() } -> std::convertible_to<int>;
   { g.units() } -> std::convertible_to<int>;
   { g.leader() } -> std::convertible_to<bool>;  // one thread of all: does what is not worth sharing
-  { g.barrier() };                              // all units; writes before are seen after
-  { g.last() } -> std::convertible_to<bool>;    // true for the last unit to come here, which then sees all writes
-  { g.copy(to, from, bytes) };
-  { g.copy_many(many, n, from, bytes) };  // one source, read once
-  { g.prefetch(from) };                   // a source that will be copied soon
+  {g.barrier()};                                // all units; writes before are seen after
+  {
+    g.last()
+    } -> std::convertible_to<bool>;  // true for the last unit to come here, which then sees all writes
+  {g.copy(to, from, bytes)};
+  {g.copy_many(many, n, from, bytes)};  // one source, read once
+  {g.prefetch(from)};                   // a source that will be copied soon
   // to = sum over n rows by the arithmetic of the job: see cpu::weighted_sum.
-  { g.sum(rows, weights, n, type, hidden, to, type, old) };
-  { g.publish() };                        // before a signal: makes streaming stores visible in order
+  {g.sum(rows, weights, n, type, hidden, to, type, old)};
+  {g.publish()};  // before a signal: makes streaming stores visible in order
 };
 
-// Copies of one source to several destinations, one behind: while a row is copied, the next one's first bytes are on
-// their way from memory. Rows lie scattered, so no hardware prefetcher finds them.
+// Copies of one source to several destinations, one behind: while a row is copied, the next one's first bytes
+// are on their way from memory. Rows lie scattered, so no hardware prefetcher finds them.
 template <Team G>
 class RowCopies {
  public:
@@ -94,7 +105,8 @@ struct Lane {
 
 // Waits for one source's word and fills `report` if it does not come. `phase` names it in sentences.
 template <Transport T>
-MOELANE_HD bool await(const Lane<T>& lane, const Wait& wait, Phase phase, std::uint64_t& word, Report& report) {
+MOELANE_HD bool await(const Lane<T>& lane, const Wait& wait, Phase phase, std::uint64_t& word,
+                      Report& report) {
   const Seen seen = lane.transport.wait_until(wait);
   word = seen.word;
   if (seen.outcome == Outcome::reached) return true;
@@ -142,8 +154,8 @@ MOELANE_HD void copy_scales(const G& team, std::byte* to, std::int64_t to_stride
   }
 }
 
-// The running numbers of rows, one for each expert (by_rank: for each rank, behind the experts), and the first row of
-// each expert in its rank's output.
+// The running numbers of rows, one for each expert (by_rank: for each rank, behind the experts), and the
+// first row of each expert in its rank's output.
 template <Transport T>
 MOELANE_HD std::int32_t* cursors_of(const Lane<T>& lane) {
   return lane.template own<std::int32_t>(lane.at.cursors());

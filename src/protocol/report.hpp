@@ -4,7 +4,8 @@
 
 namespace moelane {
 
-// What a body found wrong; turned into a sentence by the engine. Trivially copyable, for the GPU's error word.
+// What a body found wrong; turned into a sentence by the engine. Trivially copyable, for the GPU's error
+// word.
 enum class Fault : std::uint8_t {
   none,
   timed_out,

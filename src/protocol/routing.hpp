@@ -5,8 +5,8 @@
 // What a lane keeps of its own group's routing, and questions about the ids of one token.
 namespace moelane {
 
-// Copies the group's ids (as int32) and weights into the lane, where combine finds them. An id outside [-1, experts)
-// counts as -1 and is reported: the first one by (token, k).
+// Copies the group's ids (as int32) and weights into the lane, where combine finds them. An id outside [-1,
+// experts) counts as -1 and is reported: the first one by (token, k).
 template <Team G, Transport T>
 MOELANE_HD void keep_routing(const G& team, const Lane<T>& lane, const Input& in, Report& report) {
   const std::int32_t topk = lane.shape().topk;
@@ -38,7 +38,8 @@ MOELANE_HD void keep_routing(const G& team, const Lane<T>& lane, const Input& in
 }
 
 // The rank of the token's k-th expert when no earlier k names that rank, else -1 (also for -1 ids).
-MOELANE_HD inline std::int32_t new_rank(const PlacementView& placement, const std::int32_t* ids, std::int32_t k) {
+MOELANE_HD inline std::int32_t new_rank(const PlacementView& placement, const std::int32_t* ids,
+                                        std::int32_t k) {
   if (ids[k] < 0) return -1;
   const std::int32_t rank = placement.rank_of[ids[k]];
   for (std::int32_t earlier = 0; earlier < k; ++earlier) {
@@ -56,8 +57,9 @@ MOELANE_HD constexpr std::int64_t aligned(std::int64_t rows, std::int32_t alignm
   return (rows + alignment - 1) / alignment * alignment;
 }
 
-// Writes counts (and offsets) of rank `rank` to the caller, from the rows that each local expert would need, and
-// reports the first expert whose rows found no room. `needed(local)` gives rows, `first(local)` the first of them.
+// Writes counts (and offsets) of rank `rank` to the caller, from the rows that each local expert would need,
+// and reports the first expert whose rows found no room. `needed(local)` gives rows, `first(local)` the first
+// of them.
 template <class Needed>
 MOELANE_HD void write_counts(const Output& out, std::int32_t local_experts, std::int64_t rows_in_all,
                              const Needed& needed, const PlacementView& placement, int rank, Report& report) {
@@ -65,7 +67,7 @@ MOELANE_HD void write_counts(const Output& out, std::int32_t local_experts, std:
   for (std::int32_t local = 0; local < local_experts; ++local) {
     const std::int64_t wanted = needed(local);
     if (wanted > 0) end = at + wanted;
-    const std::int64_t room = out.layout == Layout::padded      ? out.capacity
+    const std::int64_t room = out.layout == Layout::padded       ? out.capacity
                               : out.layout == Layout::contiguous ? (at < out.capacity ? out.capacity - at : 0)
                                                                  : wanted;
     const std::int64_t present = wanted < room ? wanted : room;

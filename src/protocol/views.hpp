@@ -17,8 +17,8 @@ struct MatrixView {
   }
 };
 
-// Rows of one rank's experts: row `row` of local expert `local`. Without an expert dimension expert_stride is 0 and
-// rows are numbered through.
+// Rows of one rank's experts: row `row` of local expert `local`. Without an expert dimension expert_stride is
+// 0 and rows are numbered through.
 struct ExpertRows {
   std::byte* base = nullptr;
   std::int64_t expert_stride = 0, row_stride = 0, column_stride = 0;  // bytes

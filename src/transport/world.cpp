@@ -8,7 +8,9 @@ int World::rank() const { return impl_->rank(); }
 int World::size() const { return impl_->size(); }
 const std::string& World::transport() const { return impl_->transport(); }
 
-void World::all_gather(const void* mine, std::size_t bytes, void* all) { impl_->all_gather(mine, bytes, all); }
+void World::all_gather(const void* mine, std::size_t bytes, void* all) {
+  impl_->all_gather(mine, bytes, all);
+}
 
 void World::barrier() {
   const char nothing = 0;

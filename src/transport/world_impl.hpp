@@ -12,8 +12,8 @@
 
 namespace moelane::detail {
 
-// The heaps of all ranks as this rank addresses them: `bytes` zeroed bytes each, unmapped with the object. The memory
-// itself lives until the last rank has let go of it.
+// The heaps of all ranks as this rank addresses them: `bytes` zeroed bytes each, unmapped with the object.
+// The memory itself lives until the last rank has let go of it.
 struct Heaps {
   std::vector<std::byte*> bases;  // [ranks], 4096-byte aligned
   std::size_t bytes = 0;          // of each
@@ -31,8 +31,8 @@ class WorldImpl {
   // Spins and yields that suit this world's ranks and this machine's cores.
   void tune(Waiter& waiter) const;
 
-  // Collective. The first `committed` bytes of this rank's heap are reserved at once, so that running out of memory is
-  // an error here and not a signal later; the rest is reserved as it is touched.
+  // Collective. The first `committed` bytes of this rank's heap are reserved at once, so that running out of
+  // memory is an error here and not a signal later; the rest is reserved as it is touched.
   virtual Heaps map_heaps(std::size_t committed, std::size_t bytes) = 0;
 
   virtual void all_gather(const void* mine, std::size_t bytes, void* all) = 0;
@@ -45,7 +45,8 @@ class WorldImpl {
   double timeout_;
 };
 
-// Where all heaps are mapped, exchanges go through a small heap of their own by the transport's own operations.
+// Where all heaps are mapped, exchanges go through a small heap of their own by the transport's own
+// operations.
 class MemoryWorld : public WorldImpl {
  public:
   void all_gather(const void* mine, std::size_t bytes, void* all) final;

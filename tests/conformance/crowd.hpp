@@ -119,7 +119,7 @@ TYPED_TEST_P(Crowd, NoWakeUpIsLostBetweenTwo) {
     const int peer = 1 - m.rank();
     m.barrier();
     bool stop = false;
-    for (int round = 1; round <= 40'000 / kSlow && !stop; ++round) {
+    for (int round = 1; round <= 100'000 / kSlow && !stop; ++round) {
       const auto r = static_cast<std::uint64_t>(round);
       const std::uint64_t dice = mix(r, static_cast<std::uint64_t>(m.rank()), 0);
       const std::uint64_t mine = m.late_wakes(0) > 0 ? kStop : 0;

@@ -27,8 +27,8 @@ std::atomic_ref<std::uint32_t> bell_at(std::byte* heap, std::uint64_t offset) {
   return std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(heap + offset));
 }
 
-// What a sleeper leaves in its bell: never 0, and the word's name unless heaps are larger than 4 GiB, when another
-// word's signal may wake it too, which does no harm.
+// What a sleeper leaves in its bell: never 0, and the word's name unless heaps are larger than 4 GiB, when
+// another word's signal may wake it too, which does no harm.
 std::uint32_t tag_of(std::uint64_t word) { return static_cast<std::uint32_t>(word) | 1; }
 
 // The bells lie in memory that several processes may map, so the futexes are not private.
@@ -107,7 +107,8 @@ Seen MemoryPeers::wait_slowly(const Wait& wait) const {
   const auto word = word_at(heap, wait.word);
   std::uint64_t seen = 0;
 
-  // What else can end the wait. The order matters: a peer may signal and then leave, so the word is looked at last.
+  // What else can end the wait. The order matters: a peer may signal and then leave, so the word is looked at
+  // last.
   const auto otherwise = [&]() -> Outcome {
     Outcome why = Outcome::reached;
     if (waiter_->aborted != nullptr && waiter_->aborted->load(std::memory_order_seq_cst)) {

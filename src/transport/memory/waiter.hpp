@@ -9,8 +9,8 @@ namespace moelane {
 struct Waiter {
   std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC; INT64_MAX: no bound
   const std::atomic<bool>* aborted = nullptr;
-  int spins = 0;                 // looks before the first yield; 0 where ranks share cores
-  std::int64_t yield_ns = 0;     // how long to yield before the first sleep
+  int spins = 0;                      // looks before the first yield; 0 where ranks share cores
+  std::int64_t yield_ns = 0;          // how long to yield before the first sleep
   std::int64_t nap_ns = 100'000'000;  // longest single sleep: a bound on what a lost wake-up could cost
   // Called after every wait that did not find its signal at once.
   void (*observe)(void* context, int peer, std::int64_t begin_ns, std::int64_t end_ns) = nullptr;

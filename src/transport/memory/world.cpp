@@ -10,9 +10,9 @@
 namespace moelane::detail {
 namespace {
 
-// The board, one in each rank's heap: farewells (unused), a bell, a word for each rank, two pages for each rank. A rank
-// writes page round % 2 of every peer; it comes back to a page two rounds later, and then everybody has announced the
-// round between, after reading that page.
+// The board, one in each rank's heap: farewells (unused), a bell, a word for each rank, two pages for each
+// rank. A rank writes page round % 2 of every peer; it comes back to a page two rounds later, and then
+// everybody has announced the round between, after reading that page.
 constexpr std::size_t kPage = 1024;
 struct Board {
   explicit Board(int ranks_given) : ranks(static_cast<std::uint64_t>(ranks_given)) {}
@@ -56,15 +56,17 @@ void MemoryWorld::gather_piece(const std::byte* mine, std::size_t bytes, std::by
   ++round_;
   for (int i = 1; i <= size(); ++i) {
     const int peer = (rank() + i) % size();
-    peers.put_signal(peer, board.page(rank(), round_), mine, bytes, board.word(rank()), round_, SignalOp::set);
+    peers.put_signal(peer, board.page(rank(), round_), mine, bytes, board.word(rank()), round_,
+                     SignalOp::set);
   }
   for (int source = 0; source < size(); ++source) {
     const Seen seen = peers.wait_until({board.word(source), round_, kCounterMask, source});
     if (seen.outcome != Outcome::reached) {
-      throw Error(ErrorKind::timeout, "rank " + std::to_string(rank()) + " waited " + std::to_string(timeout()) +
-                                          " s for rank " + std::to_string(source) +
-                                          " in exchange " + std::to_string(round_) + " of the world: saw " +
-                                          std::to_string(seen.word) + ", needed " + std::to_string(round_));
+      throw Error(ErrorKind::timeout, "rank " + std::to_string(rank()) + " waited " +
+                                          std::to_string(timeout()) + " s for rank " +
+                                          std::to_string(source) + " in exchange " + std::to_string(round_) +
+                                          " of the world: saw " + std::to_string(seen.word) + ", needed " +
+                                          std::to_string(round_));
     }
     std::memcpy(all + static_cast<std::size_t>(source) * stride,
                 board_->bases[static_cast<std::size_t>(rank())] + board.page(source, round_), bytes);

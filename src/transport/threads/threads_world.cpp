@@ -87,7 +87,8 @@ class ThreadsWorld final : public MemoryWorld {
       heaps.bases.push_back(static_cast<std::byte*>(mapping->base) + static_cast<std::size_t>(r) * bytes);
     }
     heaps.owner = std::move(mapping);
-    // Large pages for the slots only: symmetric tensors are often sparse, and a large page for a few rows costs more.
+    // Large pages for the slots only: symmetric tensors are often sparse, and a large page for a few rows
+    // costs more.
     madvise(heaps.bases[static_cast<std::size_t>(rank())], committed, MADV_HUGEPAGE);
     return heaps;
   }
