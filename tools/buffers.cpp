@@ -50,9 +50,11 @@ DispatchOutput StepBuffers::output() const {
   DispatchOutput o;
   o.x = x;
   o.scales = scales;
-  o.expert_counts = TensorView::dense(counts.data(), DType::int32, {static_cast<std::int64_t>(counts.size())});
+  o.expert_counts =
+      TensorView::dense(counts.data(), DType::int32, {static_cast<std::int64_t>(counts.size())});
   if (!offsets.empty()) {
-    o.expert_offsets = TensorView::dense(offsets.data(), DType::int32, {static_cast<std::int64_t>(offsets.size())});
+    o.expert_offsets =
+        TensorView::dense(offsets.data(), DType::int32, {static_cast<std::int64_t>(offsets.size())});
   }
   if (ids) {
     o.row_count = TensorView::dense(row_count.data(), DType::int32, {1});
@@ -84,13 +86,14 @@ DispatchedView StepBuffers::view(const Options& options) const {
 
 std::size_t symmetric_bytes(const Options& options, int max_local_experts, int sets) {
   const Config& c = options.config;
-  const std::size_t rows =
-      static_cast<std::size_t>(options.capacity) * static_cast<std::size_t>(options.padded() ? max_local_experts : 1);
+  const std::size_t rows = static_cast<std::size_t>(options.capacity) *
+                           static_cast<std::size_t>(options.padded() ? max_local_experts : 1);
   const std::size_t row = c.row_bytes() + c.scale_row_bytes() +
                           static_cast<std::size_t>(c.hidden) * size_of(c.combine_dtype) +
                           static_cast<std::size_t>(c.topk) * 8;
   const double about = static_cast<double>(rows) * static_cast<double>(row) * sets;
-  if (about > 0x1p60) return static_cast<std::size_t>(std::min(about, 0x1p62));  // refused; it must not wrap around
+  if (about > 0x1p60)
+    return static_cast<std::size_t>(std::min(about, 0x1p62));  // refused; it must not wrap around
   std::size_t bytes = rounded(rows * c.row_bytes()) + rounded(rows * c.scale_row_bytes()) +
                       rounded(rows * static_cast<std::size_t>(c.hidden) * size_of(c.combine_dtype));
   if (c.layout == Layout::ranked) bytes += 2 * rounded(rows * static_cast<std::size_t>(c.topk) * 4);
@@ -115,7 +118,8 @@ StepBuffers allocate_buffers(Engine& engine, const Options& options, int lane) {
   b.row_count.resize(1);
   b.counts.resize(static_cast<std::size_t>(locals));
   if (c.layout == Layout::contiguous) b.offsets.resize(static_cast<std::size_t>(locals) + 1);
-  b.out.resize(static_cast<std::size_t>(c.max_tokens) * static_cast<std::size_t>(c.hidden) * size_of(c.out_dtype));
+  b.out.resize(static_cast<std::size_t>(c.max_tokens) * static_cast<std::size_t>(c.hidden) *
+               size_of(c.out_dtype));
   return b;
 }
 
@@ -123,7 +127,8 @@ DispatchInput input_of(const Config& config, const GroupStep& step) {
   DispatchInput in;
   in.x = TensorView::dense(step.x.data(), config.dtype, {step.tokens, config.hidden});
   if (config.scale_columns > 0) {
-    in.scales = TensorView::dense(step.scales.data(), scale_type(config), {step.tokens, config.scale_columns});
+    in.scales =
+        TensorView::dense(step.scales.data(), scale_type(config), {step.tokens, config.scale_columns});
   }
   in.topk_ids = TensorView::dense(step.ids.data(), DType::int32, {step.tokens, config.topk});
   in.topk_weights = TensorView::dense(step.weights.data(), DType::fp32, {step.tokens, config.topk});
@@ -138,7 +143,8 @@ void run_experts(const Options& options, const Placement& placement, int rank, S
     std::byte* to = row_at(b.expert_rows, local, row);
     if (c.layout == Layout::ranked) {
       toy_experts_ranked(c, experts, reinterpret_cast<const std::int32_t*>(row_at(b.ids, 0, row)),
-                         reinterpret_cast<const float*>(row_at(b.weights, 0, row)), row_at(b.x, 0, row), scales, to);
+                         reinterpret_cast<const float*>(row_at(b.weights, 0, row)), row_at(b.x, 0, row),
+                         scales, to);
     } else {
       toy_expert(c, experts[local], row_at(b.x, local, row), scales, to);
     }

@@ -9,7 +9,8 @@
 
 namespace moelane::tools {
 
-// What one lane of one rank reads and writes in a step: symmetric tensors for rows, plain memory for the rest.
+// What one lane of one rank reads and writes in a step: symmetric tensors for rows, plain memory for the
+// rest.
 struct StepBuffers {
   TensorView x, scales, ids, weights;  // dispatch outputs
   TensorView expert_rows;
@@ -31,7 +32,8 @@ DispatchInput input_of(const Config& config, const GroupStep& step);
 // Runs this rank's toy experts over the dispatched rows.
 void run_experts(const Options& options, const Placement& placement, int rank, StepBuffers& buffers);
 
-// xxHash of what was dispatched to a rank: counts and, in order, every row with its scales (ranked: ids and weights).
+// xxHash of what was dispatched to a rank: counts and, in order, every row with its scales (ranked: ids and
+// weights).
 std::uint64_t digest_dispatch(const Options& options, int local_experts, const StepBuffers& buffers);
 std::uint64_t digest_bytes(const void* data, std::size_t bytes, std::uint64_t seed);
 

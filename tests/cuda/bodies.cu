@@ -1,5 +1,5 @@
-// Compiles the protocol's bodies for a GPU: the same templates that CPU ranks run, over a team of one block and a
-// transport that writes to peers' memory. Nothing here runs; it shows that no body needs the CPU.
+// Compiles the protocol's bodies for a GPU: the same templates that CPU ranks run, over a team of one block
+// and a transport that writes to peers' memory. Nothing here runs; it shows that no body needs the CPU.
 #include <cstddef>
 #include <cstdint>
 #include <cuda/atomic>
@@ -26,8 +26,8 @@ struct BlockTeam {
     for (int i = 0; i < n; ++i) copy(to[i], from, bytes);
   }
   __device__ void prefetch(const void*) const {}
-  __device__ void sum(const void* const* rows, const float* weights, int n, DType, std::int64_t hidden, void* out,
-                      DType, bool accumulate) const {
+  __device__ void sum(const void* const* rows, const float* weights, int n, DType, std::int64_t hidden,
+                      void* out, DType, bool accumulate) const {
     for (std::int64_t j = threadIdx.x; j < hidden; j += blockDim.x) {
       float* to = static_cast<float*>(out) + j;
       float sum = 0;
@@ -85,8 +85,8 @@ __global__ void put_step(Lane<PeerMemory> lane, Input in, Output out, Answers an
   combine_put_recv(team, lane, combined, 0, *report);
 }
 
-__global__ void direct_step(Lane<PeerMemory> lane, Input in, Output out, ExpertRows rows, CombineOutput combined,
-                            Report* report) {
+__global__ void direct_step(Lane<PeerMemory> lane, Input in, Output out, ExpertRows rows,
+                            CombineOutput combined, Report* report) {
   const BlockTeam team;
   keep_routing(team, lane, in, *report);
   dispatch_direct(team, lane, in, out, OutputPrint{0}, *report);

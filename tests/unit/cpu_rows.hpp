@@ -22,7 +22,6 @@
 
 #include "moelane/error.hpp"
 
-
 // The definition of the row kernels again, and what their tests share.
 namespace moelane::cpu {
 
@@ -154,7 +153,6 @@ class CpuRows : public ::testing::TestWithParam<Isa> {
   void SetUp() override { force_isa(GetParam()); }
   void TearDown() override { force_isa(best_isa()); }
 };
-
 
 // Rows, weights and an output at random alignments, between guard bytes.
 struct Case {

@@ -6,7 +6,6 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(Isa, CpuRows, ::testing::ValuesIn(here()),
                          [](const auto& isa) { return std::string(name_of(isa.param)); });
 
-
 TEST_P(CpuRows, ToFloatOfEveryCode) {
   for (DType type : {DType::fp8_e4m3, DType::bf16, DType::fp16}) {
     const std::size_t codes = std::size_t{1} << (8 * size_of(type));
