@@ -45,7 +45,7 @@ json try_out(const std::string& transport) {
   try {
     const auto routing = open_routing("uniform", o.config.experts, o.config.topk, o.seed);
     const auto reports = play_ranks(o, 0, [&](World world, const Arena&, RankReport& report) {
-      run_rank(o, *routing, std::move(world), report);
+      run_rank(o, *routing, std::move(world), Arena{}, report);
     });
     for (const RankReport& report : reports) {
       if (report.exit_code != 0) return verdict(false, report.sentence);

@@ -25,12 +25,12 @@ int run(const Options& options) {
     check_writable("--trace", options.trace);
   }
   const bool bench = options.command == Command::bench;
-  const std::size_t arena = bench ? bench_arena_bytes(options) : 0;
+  const std::size_t arena = bench ? bench_arena_bytes(options) : run_arena_bytes(options);
   const auto reports = play_ranks(options, arena, [&](World world, const Arena& shared, RankReport& report) {
     if (bench) {
       bench_rank(options, *routing, std::move(world), shared, report);
     } else {
-      run_rank(options, *routing, std::move(world), report);
+      run_rank(options, *routing, std::move(world), shared, report);
     }
   });
   const nlohmann::json result = compose(options, *routing, reports);

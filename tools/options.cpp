@@ -169,10 +169,20 @@ void complete(Options& o, const Extras& extra) {
   if (extra.graph) refuse_given("--graph", "on a GPU", o.transport);
   if (extra.sms) refuse_given("--num-sms", "on a GPU", o.transport);
   if (extra.processes && o.transport == "threads") refuse_given("--processes", "with processes", o.transport);
+  if (o.command != Command::run) {
+    const char* said = o.fault.rank >= 0 ? "--inject" : o.trace.empty() ? nullptr : "--trace";
+    if (o.accumulate && o.command == Command::bench) said = "--accumulate";
+    if (said != nullptr) {
+      throw Error(ErrorKind::argument,
+                  fmt::format("{} is given, allowed is that with moelane run only", said));
+    }
+  }
   if (!o.json.empty() && o.json == o.trace) refuse("--trace", o.trace, "another file than that of --json");
   c.max_tokens = extra.max_tokens.value_or(std::max(o.tokens.high, 1));
   if (o.tokens.high > c.max_tokens) {
-    refuse("--tokens", fmt::format("{}..{}", o.tokens.low, o.tokens.high),
+    refuse("--tokens",
+           o.tokens.low == o.tokens.high ? std::to_string(o.tokens.high)
+                                         : fmt::format("{}..{}", o.tokens.low, o.tokens.high),
            fmt::format("0 to the --max-tokens of {}", c.max_tokens));
   }
   if (c.dtype == DType::fp8_e4m3 && extra.scale_block > 0) {

@@ -85,7 +85,7 @@ json moves_by(bool direct, const Options& o, const Traffic& t) {
       }
     }
     for (int reader = from / tp * tp; reader < from / tp * tp + tp; ++reader) {
-      combine.memory[Phase::u(reader)] += t.sent[f] * out_row;
+      combine.memory[Phase::u(reader)] += t.sent[f] * out_row * (o.accumulate ? 2 : 1);
     }
   }
   return {{"dispatch", shown(o, dispatch)}, {"combine", shown(o, combine)}};

@@ -9,7 +9,6 @@
 #include "baseline.hpp"
 #include "buffers.hpp"
 #include "floor.hpp"
-#include "random.hpp"
 #include "rank_run.hpp"
 #include "timing.hpp"
 
@@ -131,42 +130,15 @@ class Bench {
   void floor_and_baselines() {
     if (arena_.base == nullptr) return;
     const ArenaMap map(options_, placement_.max_local_experts(), sets_);
-    std::vector<Moves> moves;
-    for (int set = 0; set < sets_; ++set) {
-      moves.push_back(moves_of(options_, placement_, world_.rank(), groups_[static_cast<std::size_t>(set)]));
-    }
-    fill(map, moves);
-    world_.barrier();
-    const auto floor = measure_floor({options_, arena_, map, moves, world_, report_.way == "direct",
-                                      std::max(5, std::min(options_.steps, 20))});
+    const auto floor =
+        measure_floor({options_, placement_, arena_, map, groups_, world_, report_.way == "direct",
+                       std::max(5, std::min(options_.steps, 20)), false});
     report_.extra["floor_dispatch_us"] = floor.at("dispatch_us");
     report_.extra["floor_combine_us"] = floor.at("combine_us");
     report_.extra["bench"]["floor"] = floor;
     if (!options_.baseline) return;
     report_.extra["baselines"] = measure_baselines(
         {options_, placement_, arena_, map.bytes(), groups_.front(), world_, std::min(options_.steps, 10)});
-  }
-
-  // Random rows and answers, never zeros: what floors move.
-  void fill(const ArenaMap& map, const std::vector<Moves>& moves) {
-    Random random(options_.seed, 0, static_cast<std::uint64_t>(world_.rank()), stream::first_free + 65);
-    const auto write = [&](std::size_t at, std::size_t bytes) {
-      for (std::size_t i = 0; i + 8 <= bytes; i += 8) {
-        const std::uint64_t value = (random.next() & 0x807F807F807F807FULL) | 0x3C003C003C003C00ULL;
-        std::memcpy(arena_.base + at + i, &value, 8);
-      }
-    };
-    for (int set = 0; set < sets_; ++set) {
-      const Moves& m = moves[static_cast<std::size_t>(set)];
-      for (std::size_t i = 0; i < m.sent.size(); ++i) {
-        write(map.x(set, world_.rank(), static_cast<int>(i)), map.slot);
-      }
-      for (const auto& r : m.received) {
-        for (const Move& place : r.places) {
-          write(map.answer(set, world_.rank(), place.local, place.row), map.answer_bytes);
-        }
-      }
-    }
   }
 
   const Options& options_;

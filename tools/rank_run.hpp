@@ -13,7 +13,11 @@ Placement placement_of(const Options& options);
 void count_load(const Options& options, const Placement& placement, int rank, const GroupStep& own,
                 const std::vector<std::int32_t>& counts, RankReport& report);
 
-// `moelane run` on one rank: every step of the main job, each checked against the reference.
-void run_rank(const Options& options, const RoutingSource& routing, World world, RankReport& report);
+// Bytes of arena that `moelane run` needs for its floor.
+std::size_t run_arena_bytes(const Options& options);
+
+// `moelane run` on one rank: every step of the main job, each checked against the reference, then the floor.
+void run_rank(const Options& options, const RoutingSource& routing, World world, const Arena& arena,
+              RankReport& report);
 
 }  // namespace moelane::tools

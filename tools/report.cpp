@@ -1,18 +1,11 @@
 #include "report.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iostream>
 #include <numeric>
 
 #include "buffers.hpp"
-#include "routing_input.hpp"
 
 namespace moelane::tools {
 namespace {
@@ -74,6 +67,14 @@ void print_phase(const char* name, const json& phase) {
   fmt::print("\n");
 }
 
+// The cause before its consequences: a wrong result, then bad input, then a death, then what peers of a
+// failed rank saw.
+int gravity(int code, const std::string& verdict) {
+  if (code == 0) return 0;
+  const int base = code == 1 ? 30 : code == 2 ? 20 : 10;
+  return base + (verdict == "died" ? 2 : verdict == "aborted" || verdict == "stopped" ? 0 : 1);
+}
+
 }  // namespace
 
 double imbalance(const std::vector<double>& loads) {
@@ -128,11 +129,7 @@ json compose(const Options& options, const RoutingSource& routing, const std::ve
   double dispatch_bytes = 0, combine_bytes = 0;
   std::vector<double> by_expert(static_cast<std::size_t>(options.config.experts)), by_rank;
   for (const RankReport& r : reports) {
-    // The cause before its consequences: a wrong result, then bad input, then what peers of a failed rank
-    // saw.
-    const auto weight = [](int code) { return code == 1 ? 4 : code == 2 ? 3 : code == 3 ? 2 : 0; };
-    if (weight(r.exit_code) > weight(exit_code) ||
-        (r.exit_code == exit_code && (verdict == "aborted" || verdict == "stopped"))) {
+    if (gravity(r.exit_code, r.verdict) > gravity(exit_code, verdict)) {
       exit_code = r.exit_code;
       verdict = r.verdict;
     }
@@ -152,7 +149,10 @@ json compose(const Options& options, const RoutingSource& routing, const std::ve
     if (r.exit_code != 0)
       ranks.push_back({{"rank", r.rank}, {"verdict", r.verdict}, {"sentence", r.sentence}});
   }
-  const RankReport& first = reports.front();
+  // A rank that died has said nothing; what is the same on all ranks is taken from one that has.
+  const auto known =
+      std::find_if(reports.begin(), reports.end(), [](const auto& r) { return !r.way.empty(); });
+  const RankReport& first = known == reports.end() ? reports.front() : *known;
   const double steps = std::max(1, options.steps);
   out["verdict"] = verdict;
   out["exit_code"] = exit_code;
@@ -187,16 +187,18 @@ json compose(const Options& options, const RoutingSource& routing, const std::ve
 void print_report(const Options& o, const json& r) {
   if (r.at("exit_code") == 2) return;  // the sentence is all there is to say
   const Config& c = o.config;
+  const auto way = r.at("way").get<std::string>();
   const std::string tokens = o.tokens.low == o.tokens.high
                                  ? fmt::format("{}", o.tokens.low)
                                  : fmt::format("{}..{}", o.tokens.low, o.tokens.high);
   fmt::print("moelane {}: {} ranks ({}), DP groups of {}, {} experts, top-{}, hidden {}, {} tokens a group\n",
              o.command == Command::bench ? "bench" : "run", o.ranks, o.transport, c.tp_size, c.experts,
              c.topk, c.hidden, tokens);
-  fmt::print("  rows {}{}, answers {}, layout {}, {} calls, {} way, {} steps, {} lanes, routing {}\n",
+  fmt::print("  rows {}{}, answers {}, layout {}, {} calls{}, {} steps, {} lanes, routing {}\n",
              name_of(c.dtype), c.scale_columns > 0 ? fmt::format(" with {} scales", c.scale_columns) : "",
              name_of(c.combine_dtype), name_of(c.layout), o.split ? "split" : "whole",
-             r.at("way").get<std::string>(), o.steps, c.in_flight, r.at("routing").get<std::string>());
+             way.empty() ? "" : fmt::format(", {} way", way), o.steps, c.in_flight,
+             r.at("routing").get<std::string>());
   if (r.at("exit_code") == 3) {
     fmt::print("failed ({}): {} of {} ranks\n", r.at("verdict").get<std::string>(), r.at("failures").size(),
                o.ranks);
@@ -229,66 +231,6 @@ void print_report(const Options& o, const json& r) {
     fmt::print("wrong: {} of {} ranks, {} bytes are not as the reference has them\n", r.at("failures").size(),
                o.ranks, r.at("mismatches").get<std::int64_t>());
   }
-}
-
-json compose_trace(const std::vector<RankReport>& reports) {
-  json events = json::array();
-  std::int64_t origin = INT64_MAX;
-  for (const RankReport& r : reports) {
-    for (const json& e : r.trace) origin = std::min(origin, e[4].get<std::int64_t>());
-  }
-  for (const RankReport& r : reports) {
-    events.push_back({{"ph", "M"},
-                      {"name", "process_name"},
-                      {"pid", r.rank},
-                      {"tid", 0},
-                      {"args", {{"name", fmt::format("rank {}", r.rank)}}}});
-    for (const json& e : r.trace) {
-      const int peer = e[3];
-      json args = {{"step", e[2]}};
-      if (peer >= 0) args["peer"] = peer;
-      if (peer < 0) args["bytes"] = e[6];
-      events.push_back(
-          {{"ph", "X"},
-           {"name", peer >= 0 ? fmt::format("wait for rank {}", peer) : e[0].get<std::string>()},
-           {"cat", peer >= 0 ? "wait" : "phase"},
-           {"pid", r.rank},
-           {"tid", e[1]},
-           {"ts", static_cast<double>(e[4].get<std::int64_t>() - origin) / 1000},
-           {"dur", static_cast<double>(e[5].get<std::int64_t>() - e[4].get<std::int64_t>()) / 1000},
-           {"args", args}});
-    }
-  }
-  return {{"traceEvents", events}, {"displayTimeUnit", "ns"}};
-}
-
-namespace {
-
-[[noreturn]] void refuse_file(const std::string& flag, const std::string& path, int error) {
-  throw Error(ErrorKind::argument, fmt::format("{} is {}, allowed is a file that can be written: {}", flag,
-                                               quote(path, 200), std::strerror(error)));
-}
-
-}  // namespace
-
-void check_writable(const std::string& flag, const std::string& path) {
-  if (path.empty() || path == "-") return;
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
-  if (file < 0) refuse_file(flag, path, errno);
-  close(file);
-}
-
-void write_json(const std::string& flag, const std::string& path, const json& value) {
-  // A file's name may hold bytes that are no text.
-  const std::string text = value.dump(2, ' ', false, json::error_handler_t::replace);
-  if (path == "-") {
-    std::cout << text << std::endl;
-    return;
-  }
-  std::ofstream file(path);
-  file << text << '\n';
-  file.close();
-  if (!file) refuse_file(flag, path, errno);
 }
 
 }  // namespace moelane::tools

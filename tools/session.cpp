@@ -14,7 +14,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 namespace moelane::tools {
@@ -27,6 +29,21 @@ std::atomic<bool> others_gave_up{false};  // all ranks but one, where ranks are 
 void say(const std::string& sentence) {
   if (!sentence.empty()) fmt::print(stderr, "moelane: {}\n", sentence);
 }
+
+// Tells what failed a rank, as soon as it is known. What fails all ranks alike (they cannot be given memory,
+// say) is told once; so is bad input, at the end, by the rank that found it.
+class Teller {
+ public:
+  void tell(const RankReport& report) {
+    if (report.exit_code == 2) return;
+    const std::lock_guard lock(mutex_);
+    if (told_.insert(report.sentence).second) say(report.sentence);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> told_;
+};
 
 // Runs one rank and writes what it threw into its report.
 void play(int rank, World world, const Arena& arena, const RankMain& main, RankReport& report) {
@@ -50,10 +67,8 @@ void play(int rank, World world, const Arena& arena, const RankMain& main, RankR
     report.sentence = fmt::format("rank {}: {}", rank, error.what());
     report.exit_code = 3;
   }
-  if (report.exit_code != 2) say(report.sentence);
 }
 
-// Bad input is found by several ranks, and said once.
 void say_bad_input(const std::vector<RankReport>& reports) {
   for (const RankReport& r : reports) {
     if (r.exit_code == 2 && r.verdict != "stopped") return say(r.sentence);
@@ -66,11 +81,13 @@ std::vector<RankReport> play_threads(const Options& options, const Arena& arena,
   std::vector<std::thread> threads;
   std::atomic<int> ended{0};
   std::atomic<bool> failed{false};
+  Teller teller;
   others_gave_up = false;
   for (int r = 0; r < options.ranks; ++r) {
     const auto i = static_cast<std::size_t>(r);
     threads.emplace_back([&, r, i] {
       play(r, worlds[i], arena, main, reports[i]);
+      teller.tell(reports[i]);
       if (reports[i].exit_code != 0) failed = true;
       if (++ended == options.ranks - 1 && failed) others_gave_up = true;
     });
@@ -126,6 +143,7 @@ void take_report(Child& child) {
 // Reads the reports until every child has closed its pipe. Children bound all their waits, so this ends; a
 // child that stalls as it was told to is ended when the others have failed.
 void read_reports(const Fault& fault, std::vector<Child>& children) {
+  Teller teller;
   std::size_t open = children.size();
   bool failed = false;
   while (open > 0) {
@@ -144,6 +162,7 @@ void read_reports(const Fault& fault, std::vector<Child>& children) {
         children[i].bytes.insert(children[i].bytes.end(), buffer, buffer + n);
       } else if (n == 0 || errno != EINTR) {
         take_report(children[i]);
+        if (children[i].report) teller.tell(*children[i].report);
         failed = failed || !children[i].report || children[i].report->exit_code != 0;
         --open;
       }
@@ -211,7 +230,7 @@ std::vector<RankReport> play_launched(const Options& options, const RankMain& ma
   const World world = World::shm_from_environment(options.config.timeout);
   RankReport mine;
   play(world.rank(), world, Arena{}, main, mine);
-  if (mine.exit_code == 2) say(mine.sentence);
+  say(mine.sentence);
   if (mine.exit_code == 3) return {mine};  // peers may be gone: no exchange
   const std::vector<std::uint8_t> bytes = json::to_cbor(to_json(mine));
   const auto size = static_cast<std::uint64_t>(bytes.size());

@@ -127,6 +127,11 @@ MOELANE_HD bool await(const Lane<T>& lane, const Wait& wait, Phase phase, std::u
   report.peer = wait.peer;
   report.seen = seen.word;
   report.needed = wait.needed;
+  if (seen.outcome ==
+      Outcome::contradicted) {  // the awaited word knows nothing of the way that the peer took
+    report.seen = pack(epoch_of(wait.needed),
+                       dispatch_payload(phase == Phase::counts ? WireWay::put : WireWay::direct, 0));
+  }
   return false;
 }
 

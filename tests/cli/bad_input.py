@@ -142,6 +142,8 @@ class BadInput(unittest.TestCase):
             for line, *words in WRONG[:30:7]:
                 with self.subTest(job=job, line=line):
                     self.refused(*line.split(), words=words, job=job)
+            self.refused("--inject", "die:1@1", words=("--inject", "moelane run"), job=job)
+            self.refused("--trace", "trace.json", words=("--trace", "moelane run"), job=job)
         for flag in ("--memory-gbs", "--link-gbs"):
             for value in ("0", "-1", "nan", "inf", "x"):
                 self.refused(flag, value, words=(flag, value), job="plan")

@@ -1,6 +1,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -36,23 +37,28 @@ TEST(ShmHeaps, SizesThatDisagreeAreNamedEverywhereAndTheWorldGoesOn) {
 TEST(ShmHeaps, TooLittleMemoryIsAnErrorAndNoSignal) {
   const auto outcomes = all_do(3, 30, [](const World& given) {
     World world = given;
-    const std::size_t bytes = std::size_t{1} << 44;
+    const std::size_t bytes = std::size_t{1} << 42;
     EXPECT_THAT(outcome_of([&] { world.impl().map_heaps(bytes, bytes); }),
-                AllOf(StartsWith("transport: 3 heaps need 52776558133248 bytes"), HasSubstr("are free")));
-    share(world, kPage, bytes);  // as long as it is not asked for at once
+                AllOf(StartsWith("transport: 3 heaps need 13194139533312 bytes"), HasSubstr("are free")));
+    share(world, kPage, std::size_t{1} << 30);  // more than is reserved at once
   });
   for (const std::string& outcome : outcomes) EXPECT_EQ(outcome, "");
 }
 
-// The system call `number` fails with `error` from now on, in this process.
-void let_fail(int number, int error) {
+// The system call `number` fails with `error` from now on, in this process; if `flags` are given, only with
+// these as its fourth argument.
+void let_fail(long number, int error, int flags = -1) {
+  constexpr std::uint32_t kFlags = offsetof(seccomp_data, args) + 3 * sizeof(std::uint64_t);
+  const std::uint8_t no = flags == -1 ? 0 : 1;  // without flags, "no" leads where "yes" does
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(number), 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(number), 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFlags),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(flags), 0, no),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error)),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  const sock_fprog program{4, code};
+  const sock_fprog program{6, code};
   ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
   ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
@@ -68,7 +74,7 @@ TEST(ShmHeaps, WhatTheSystemRefusesOneRankAllHear) {
     EXPECT_EQ(outcome,
               "transport: rank 1 cannot reserve 4096 bytes of shared memory: No space left on device");
   }
-  for (const std::string& outcome : when(2, [] { let_fail(SYS_mmap, ENOMEM); })) {
+  for (const std::string& outcome : when(2, [] { let_fail(SYS_mmap, ENOMEM, MAP_SHARED | MAP_NORESERVE); })) {
     EXPECT_EQ(outcome,
               "transport: rank 2 cannot map 201326592 bytes of shared memory: Cannot allocate memory");
   }
