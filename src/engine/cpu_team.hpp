@@ -26,6 +26,11 @@ struct CpuTeam {
   void prefetch(const void* from) const {
     if (store == cpu::Store::stream) cpu::prefetch(from, 512);
   }
+  void prefetch_write(const void* to, std::int64_t bytes) const {
+    if (store != cpu::Store::stream) return;
+    for (std::int64_t at = 0; at < bytes; at += 64)
+      __builtin_prefetch(static_cast<const char*>(to) + at, 1, 3);
+  }
   void sum(const void* const* rows, const float* weights, int n, DType type, std::int64_t hidden, void* out,
            DType out_type, bool accumulate) const {
     cpu::SumArgs args{};

@@ -40,7 +40,7 @@ MOELANE_HD void combine_direct(const G& team, const Lane<T>& lane, const ExpertR
       }
       scale[n] = shape.by_rank ? 1.0F : weights[t * topk + k];
       from[n++] =
-          rows.moved(lane.heap, lane.transport.peer_pointer(rank)).at(lane.placement.local_of[id], place);
+          rows.at(lane.placement.local_of[id], place) + (lane.transport.peer_pointer(rank) - lane.heap);
     }
     team.sum(from, scale, n, out.in_type, out.hidden, out.out.at(t), out.out_type, out.accumulate);
     report.bytes += static_cast<std::uint64_t>(n) * static_cast<std::uint64_t>(shape.answer_bytes) +

@@ -51,7 +51,7 @@ MOELANE_HD void combine_put_send(const G& team, const Lane<T>& lane, const Answe
   const int me = lane.rank();
   const std::int32_t topk = shape.topk;
   const auto bytes = static_cast<std::size_t>(shape.answer_bytes);
-  RowCopies<G> copies(team, bytes);
+  RowCopies<G> copies(team, shape.answer_bytes);
 
   for (int source = 0; source < shape.ranks; ++source) {
     const int group_first = source / shape.tp * shape.tp;

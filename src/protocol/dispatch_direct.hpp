@@ -138,7 +138,7 @@ MOELANE_HD void dispatch_direct_rows(const G& team, const Lane<T>& lane, const I
   const auto* ids = lane.template own<const std::int32_t>(lane.at.own_ids());
   const auto* weights = lane.template own<const float>(lane.at.own_weights());
   auto* places = lane.template own<std::int32_t>(lane.at.own_places());
-  RowCopies<G> copies(team, static_cast<std::size_t>(shape.row_bytes));
+  RowCopies<G> copies(team, shape.row_bytes, in.scale_columns, in.scale_bytes, out.scales.column_stride);
 
   for (std::int32_t t = 0; t < in.tokens; ++t) {
     const std::int32_t* token_ids = ids + t * topk;
@@ -156,18 +156,18 @@ MOELANE_HD void dispatch_direct_rows(const G& team, const Lane<T>& lane, const I
       if (next >= out.capacity) continue;
       place = next;
       if (!mine) continue;
-      const Output there = out.moved(lane.heap, lane.transport.peer_pointer(rank));
-      to[n++] = there.x.at(local, place);
-      copy_scales(team, there.scales.at(local, place), there.scales.column_stride, in.scales.at(t),
-                  in.scales.column_stride, in.scale_columns, in.scale_bytes);
+      // The same place in the peer's heap.
+      const std::ptrdiff_t there = lane.transport.peer_pointer(rank) - lane.heap;
+      if (in.scale_columns > 0) copies.scales_to()[n] = out.scales.at(local, place) + there;
+      to[n++] = out.x.at(local, place) + there;
       for (std::int32_t j = 0; ranked && j < topk; ++j) {
         const std::int32_t here = local_on(lane.placement, token_ids[j], rank);
-        *reinterpret_cast<std::int32_t*>(there.ids.at(place, j)) = here;
-        *reinterpret_cast<float*>(there.weights.at(place, j)) = here < 0 ? 0.0F : weights[t * topk + j];
+        *reinterpret_cast<std::int32_t*>(out.ids.at(place, j) + there) = here;
+        *reinterpret_cast<float*>(out.weights.at(place, j) + there) = here < 0 ? 0.0F : weights[t * topk + j];
       }
     }
     if (n == 0) continue;
-    copies.push(n, in.x.at(t));
+    copies.push(n, in.x.at(t), in.scales.at(t), in.scales.column_stride);
     report.bytes += static_cast<std::uint64_t>(n + 1) * static_cast<std::uint64_t>(shape.slot_bytes());
   }
   copies.flush();

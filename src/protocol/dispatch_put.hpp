@@ -18,7 +18,7 @@ MOELANE_HD void dispatch_put_send(const G& team, const Lane<T>& lane, const Inpu
   const std::int32_t topk = shape.topk;
   const auto* ids = lane.template own<const std::int32_t>(at.own_ids()) + share.begin * topk;
   const auto* weights = lane.template own<const float>(at.own_weights()) + share.begin * topk;
-  RowCopies<G> copies(team, static_cast<std::size_t>(shape.row_bytes));
+  RowCopies<G> copies(team, shape.row_bytes, in.scale_columns, in.scale_bytes, in.scale_bytes);
 
   for (std::int32_t i = team.unit(); i < share.count; i += team.units()) {
     void** near = copies.to();
@@ -37,10 +37,9 @@ MOELANE_HD void dispatch_put_send(const G& team, const Lane<T>& lane, const Inpu
     if (fars > 0) near[nears++] = lane.heap + at.stage(i);  // staged once, sent from there to each
     if (nears == 0) continue;
     for (int n = 0; n < nears; ++n) {
-      copy_scales(team, static_cast<std::byte*>(near[n]) + shape.scale_offset(), in.scale_bytes,
-                  in.scales.at(share.begin + i), in.scales.column_stride, in.scale_columns, in.scale_bytes);
+      copies.scales_to()[n] = static_cast<std::byte*>(near[n]) + shape.scale_offset();
     }
-    copies.push(nears, in.x.at(share.begin + i));
+    copies.push(nears, in.x.at(share.begin + i), in.scales.at(share.begin + i), in.scales.column_stride);
     if (fars > 0) {
       copies.flush();
       team.publish();
@@ -190,7 +189,7 @@ MOELANE_HD void dispatch_put_recv(const G& team, const Lane<T>& lane, const Outp
       return;
   }
 
-  RowCopies<G> copies(team, static_cast<std::size_t>(shape.row_bytes));
+  RowCopies<G> copies(team, shape.row_bytes, out.scale_columns, out.scale_bytes, out.scales.column_stride);
   for (int source = 0; source < shape.ranks; ++source) {
     const auto* ids = lane.template own<const std::int32_t>(at.routing_ids(source));
     const auto* weights = lane.template own<const float>(at.routing_weights(source));
@@ -204,9 +203,8 @@ MOELANE_HD void dispatch_put_recv(const G& team, const Lane<T>& lane, const Outp
         const std::int32_t place = places[i * topk + k];
         if (place < 0) continue;
         const std::int32_t local = lane.placement.local_of[ids[i * topk + k]];
+        copies.scales_to()[n] = out.scales.at(local, place);
         to[n++] = out.x.at(local, place);
-        copy_scales(team, out.scales.at(local, place), out.scales.column_stride, slot + shape.scale_offset(),
-                    out.scale_bytes, out.scale_columns, out.scale_bytes);
         if (out.layout == Layout::ranked) {
           for (std::int32_t j = 0; j < topk; ++j) {
             const std::int32_t here = local_on(lane.placement, ids[i * topk + j], me);
@@ -216,7 +214,7 @@ MOELANE_HD void dispatch_put_recv(const G& team, const Lane<T>& lane, const Outp
         }
       }
       if (n == 0) continue;
-      copies.push(n, slot);
+      copies.push(n, slot, slot + shape.scale_offset(), out.scale_bytes);
       report.bytes += static_cast<std::uint64_t>(n + 1) * static_cast<std::uint64_t>(shape.slot_bytes());
     }
   }

@@ -56,33 +56,78 @@ concept Team = requires(const G& g, void* to, void* const* many, const void* fro
   {g.publish()};  // before a signal: makes streaming stores visible in order
 };
 
-// Copies of one source to several destinations, one behind: while a row is copied, the next one's first bytes
-// are on their way from memory. Rows lie scattered, so no hardware prefetcher finds them.
+// Copies scales of one token between strided places, element by element unless both are packed.
+template <Team G>
+MOELANE_HD void copy_scales(const G& team, std::byte* to, std::int64_t to_stride, const std::byte* from,
+                            std::int64_t from_stride, std::int32_t columns, std::int32_t bytes) {
+  if (columns == 0) return;
+  if (to_stride == bytes && from_stride == bytes) {
+    team.copy(to, from, static_cast<std::size_t>(columns) * static_cast<std::size_t>(bytes));
+    return;
+  }
+  for (std::int32_t c = 0; c < columns; ++c) {
+    for (std::int32_t b = 0; b < bytes; ++b) to[c * to_stride + b] = from[c * from_stride + b];
+  }
+}
+
+// Copies of one row, and its scales if it has any, to several destinations, one row behind: while a row is
+// copied, the next one's first bytes and the lines that its scales will go to are on their way from memory.
+// Rows lie scattered, so no hardware prefetcher finds them.
 template <Team G>
 class RowCopies {
  public:
-  MOELANE_HD RowCopies(const G& team, std::size_t bytes) : team_(team), bytes_(bytes) {}
-  // The destinations of the next source, at most 32; then push their number and the source.
-  MOELANE_HD void** to() { return to_[next_]; }
-  MOELANE_HD void push(int n, const void* from) {
+  // `scale_stride`: bytes from one scale to the next at the destinations.
+  MOELANE_HD explicit RowCopies(const G& team, std::int64_t bytes, std::int32_t scale_columns = 0,
+                                std::int32_t scale_bytes = 0, std::int64_t scale_stride = 0)
+      : team_(team),
+        bytes_(static_cast<std::size_t>(bytes)),
+        scale_stride_(scale_stride),
+        columns_(scale_columns),
+        scale_bytes_(scale_bytes) {}
+
+  // The destinations of the next row and of its scales, at most 32; then push their number and the sources.
+  MOELANE_HD void** to() { return jobs_[next_].to; }
+  MOELANE_HD std::byte** scales_to() { return jobs_[next_].scales_to; }
+  MOELANE_HD void push(int n, const void* from, const std::byte* scales = nullptr,
+                       std::int64_t scale_stride = 0) {
     if (n == 0) return;
+    Job& job = jobs_[next_];
+    job.n = n;
+    job.from = from;
+    job.scales = scales;
+    job.scale_stride = scale_stride;
     team_.prefetch(from);
+    for (int i = 0; columns_ > 0 && i < n; ++i) {
+      team_.prefetch_write(job.scales_to[i], scale_stride_ == scale_bytes_ ? columns_ * scale_bytes_ : 1);
+    }
     flush();
-    from_ = from;
-    n_ = n;
     next_ = 1 - next_;
   }
   MOELANE_HD void flush() {
-    if (n_ > 0) team_.copy_many(to_[1 - next_], n_, from_, bytes_);
-    n_ = 0;
+    Job& job = jobs_[1 - next_];
+    if (job.n > 0) team_.copy_many(job.to, job.n, job.from, bytes_);
+    for (int i = 0; columns_ > 0 && i < job.n; ++i) {
+      copy_scales(team_, job.scales_to[i], scale_stride_, job.scales, job.scale_stride, columns_,
+                  scale_bytes_);
+    }
+    job.n = 0;
   }
 
  private:
+  struct Job {
+    void* to[32];
+    std::byte* scales_to[32];
+    const void* from;
+    const std::byte* scales;
+    std::int64_t scale_stride;
+    int n = 0;
+  };
   const G& team_;
   std::size_t bytes_;
-  void* to_[2][32];
-  const void* from_ = nullptr;
-  int next_ = 0, n_ = 0;
+  std::int64_t scale_stride_;
+  std::int32_t columns_, scale_bytes_;
+  Job jobs_[2];
+  int next_ = 0;
 };
 
 template <Transport T>
@@ -143,20 +188,6 @@ MOELANE_HD inline bool refuse(Report& report, Fault fault, Phase phase, int peer
   report.seen = seen;
   report.needed = needed;
   return false;
-}
-
-// Copies scales of one token between strided places, element by element unless both are packed.
-template <Team G>
-MOELANE_HD void copy_scales(const G& team, std::byte* to, std::int64_t to_stride, const std::byte* from,
-                            std::int64_t from_stride, std::int32_t columns, std::int32_t bytes) {
-  if (columns == 0) return;
-  if (to_stride == bytes && from_stride == bytes) {
-    team.copy(to, from, static_cast<std::size_t>(columns) * static_cast<std::size_t>(bytes));
-    return;
-  }
-  for (std::int32_t c = 0; c < columns; ++c) {
-    for (std::int32_t b = 0; b < bytes; ++b) to[c * to_stride + b] = from[c * from_stride + b];
-  }
 }
 
 // The running numbers of rows, one for each expert (by_rank: for each rank, behind the experts), and the

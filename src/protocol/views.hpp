@@ -25,12 +25,6 @@ struct ExpertRows {
   MOELANE_HD std::byte* at(std::int32_t local, std::int32_t row) const {
     return base + local * expert_stride + row * row_stride;
   }
-  // The same rows in the heap that starts at `theirs`, when these lie in the heap that starts at `mine`.
-  MOELANE_HD ExpertRows moved(const std::byte* mine, std::byte* theirs) const {
-    ExpertRows there = *this;
-    if (base != nullptr) there.base = theirs + (base - mine);
-    return there;
-  }
 };
 
 struct Input {
@@ -50,15 +44,6 @@ struct Output {
   std::int32_t* expert_counts = nullptr;
   std::int32_t* expert_offsets = nullptr;
   std::int32_t* row_count = nullptr;
-
-  MOELANE_HD Output moved(const std::byte* mine, std::byte* theirs) const {
-    Output there = *this;
-    there.x = x.moved(mine, theirs);
-    there.scales = scales.moved(mine, theirs);
-    if (ids.base != nullptr) there.ids.base = theirs + (ids.base - mine);
-    if (weights.base != nullptr) there.weights.base = theirs + (weights.base - mine);
-    return there;
-  }
 };
 
 struct CombineOutput {

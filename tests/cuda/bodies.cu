@@ -26,6 +26,7 @@ struct BlockTeam {
     for (int i = 0; i < n; ++i) copy(to[i], from, bytes);
   }
   __device__ void prefetch(const void*) const {}
+  __device__ void prefetch_write(const void*, std::int64_t) const {}
   __device__ void sum(const void* const* rows, const float* weights, int n, DType, std::int64_t hidden,
                       void* out, DType, bool accumulate) const {
     for (std::int64_t j = threadIdx.x; j < hidden; j += blockDim.x) {

@@ -72,7 +72,8 @@ void Star::admit(Fd& guest, const Received& said) {
   if (said.got == Got::foreign) {
     other = "a rank" + process_text(guest) + " came to " + world_text(place_.world) +
             " with another version of moelane than rank 0's";
-  } else if (said.got != Got::message || hello.kind != Kind::hello) {
+  } else if (said.got != Got::message || hello.kind != Kind::hello || hello.rank < 1 ||
+             hello.rank >= hello.ranks) {
     return;
   } else if (hello.ranks != place_.ranks) {
     other = "rank " + std::to_string(hello.rank) + process_text(guest) + " came to " +
@@ -83,7 +84,6 @@ void Star::admit(Fd& guest, const Received& said) {
     send(guest, failure(ErrorKind::mismatch, other));
     fail_all(ErrorKind::mismatch, other);
   }
-  if (hello.rank < 1 || hello.rank >= place_.ranks) return;
   const std::string name = "rank " + std::to_string(hello.rank);
   Fd& link = links_[static_cast<std::size_t>(hello.rank)];
   if (link) {
@@ -105,8 +105,9 @@ void Star::open_house() {
   for (std::vector<int> absent = missing(); !absent.empty(); absent = missing()) {
     std::vector<pollfd> polled{{door->get(), POLLIN, 0}};
     for (const Fd& stranger : strangers) polled.push_back({stranger.get(), POLLIN, 0});
-    for (const Fd& link : links_)
-      polled.push_back({link.get(), POLLIN, 0});  // poll passes over negative ones
+    for (const Fd& link : links_) {
+      if (link) polled.push_back({link.get(), POLLIN, 0});
+    }
     if (!poll_until(polled, deadline)) {
       fail_all(ErrorKind::timeout, too_late(place_, list_of(absent, place_.ranks), doing) + twice_);
     }
