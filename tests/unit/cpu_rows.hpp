@@ -40,7 +40,7 @@ constexpr Format format_of(DType type) {
   return {16, 7, 127, true};
 }
 
-std::uint32_t sign_bit(Format f) { return 1U << (f.bits - 1); }
+inline std::uint32_t sign_bit(Format f) { return 1U << (f.bits - 1); }
 
 inline bool is_nan_code(std::uint32_t code, Format f) {
   const std::uint32_t rest = code & (sign_bit(f) - 1);
