@@ -37,6 +37,8 @@ ArenaMap::ArenaMap(const Options& o, int max_local_experts, int sets) : sets_(se
   answers_ = take(rows * answer_bytes);
   returned_ = take(tokens * topk_ * answer_bytes);
   out_ = take(tokens * out_bytes);
+  arrived_ = take(ranks_ * share_ * slot);
+  came_back_ = take(tokens * topk_ * answer_bytes);
   part_ = at;
 }
 

@@ -23,6 +23,13 @@ struct ArenaMap {
   std::size_t slot_of(int set, int rank, int source, int token) const {
     return part(set, rank) + slots_ + (u(source) * share_ + u(token)) * slot;
   }
+  // Slots and answers to be read, which nobody writes meanwhile: floors have no signals to wait for.
+  std::size_t arrived(int set, int rank, int source, int token) const {
+    return slot_of(set, rank, source, token) + arrived_ - slots_;
+  }
+  std::size_t came_back(int set, int rank, int token, int k) const {
+    return returned(set, rank, token, k) + came_back_ - returned_;
+  }
   std::size_t answer(int set, int rank, int local, int row) const {
     return part(set, rank) + answers_ + (u(local) * expert_rows_ + u(row)) * answer_bytes;
   }
@@ -42,7 +49,8 @@ struct ArenaMap {
 
   std::size_t ranks_, share_, topk_, expert_rows_;
   int sets_;
-  std::size_t x_ = 0, placed_ = 0, slots_ = 0, answers_ = 0, returned_ = 0, out_ = 0, part_ = 0;
+  std::size_t x_ = 0, placed_ = 0, slots_ = 0, answers_ = 0, returned_ = 0, out_ = 0, arrived_ = 0,
+              came_back_ = 0, part_ = 0;
 };
 
 // One row that a rank sends, and where it belongs.

@@ -113,7 +113,7 @@ class Floor {
       for (const auto& r : moves.received) {
         int n = 0;
         for (const Move& m : r.places) to[n++] = base_ + c_.map.placed(set, rank_, m.local, m.row);
-        copy(to, n, base_ + c_.map.slot_of(set, rank_, r.source, r.index), row_);
+        copy(to, n, base_ + c_.map.arrived(set, rank_, r.source, r.index), row_);
       }
     }
     cpu::store_fence();
@@ -139,7 +139,7 @@ class Floor {
       int n = 0;
       for (const Move& m : token) {
         rows[n++] = base_ + (c_.direct ? c_.map.answer(set, m.peer, m.local, m.row)
-                                       : c_.map.returned(set, rank_, m.token, m.k));
+                                       : c_.map.came_back(set, rank_, m.token, m.k));
       }
       if (n > 0) sum(rows, n, base_ + c_.map.out(set, rank_, token.front().token), answer, c_.map.out_bytes);
     }
@@ -163,6 +163,12 @@ class Floor {
       }
       for (const auto& r : moves_[s].received) {
         for (const Move& m : r.places) write(c_.map.answer(set, rank_, m.local, m.row), c_.map.answer_bytes);
+        if (!c_.direct) write(c_.map.arrived(set, rank_, r.source, r.index), c_.map.slot);
+      }
+      for (const auto& token : moves_[s].combined) {
+        for (const Move& m : token) {
+          if (!c_.direct) write(c_.map.came_back(set, rank_, m.token, m.k), c_.map.answer_bytes);
+        }
       }
     }
   }

@@ -35,6 +35,7 @@ class Bench {
       groups_.emplace_back();
       for (int g = 0; g < workload_.groups(); ++g) groups_.back().push_back(workload_.make(set, g));
     }
+    refuse_overflow();
     report_.heap_bytes = config_.heap_bytes(options.ranks);
     report_.mapped_bytes = engine_->mapped_bytes();
     report_.way = engine_->direct() && !options.split ? "direct" : "put";
@@ -67,6 +68,20 @@ class Bench {
   }
 
  private:
+  // Times of invalid steps mean nothing. Every rank looks at all, so that all refuse alike.
+  void refuse_overflow() const {
+    for (const auto& groups : groups_) {
+      for (int rank = 0; rank < options_.ranks; ++rank) {
+        if (!expected_dispatch(config_, placement_.rank_of(), rank, groups, options_.capacity).overflow)
+          continue;
+        throw Error(ErrorKind::capacity,
+                    fmt::format("--capacity is {}, allowed is what holds the rows of every "
+                                "rank, and rank {} gets more",
+                                options_.capacity, rank));
+      }
+    }
+  }
+
   int group() const { return world_.rank() / config_.tp_size; }
   const GroupStep& mine(int set) const {
     return groups_[static_cast<std::size_t>(set)][static_cast<std::size_t>(group())];

@@ -50,7 +50,7 @@ Placement::Placement(std::vector<std::int32_t> rank_of, int ranks) : rank_of_(st
   local_of_.resize(rank_of_.size());
   by_rank_.resize(rank_of_.size());
   // FNV-1a over the table and the number of ranks, ended by a finaliser so that every bit depends on all.
-  std::uint64_t hash = 0xcbf29ce484222325ULL ^ static_cast<std::uint64_t>(ranks);
+  std::uint64_t hash = (0xcbf29ce484222325ULL ^ static_cast<std::uint64_t>(ranks)) * 0x100000001b3ULL;
   for (std::size_t e = 0; e < rank_of_.size(); ++e) {
     const auto rank = static_cast<std::size_t>(rank_of_[e]);
     local_of_[e] = next[rank] - first_[rank];

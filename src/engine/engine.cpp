@@ -197,8 +197,11 @@ void Engine::set_placement(Placement placement) {
 }
 
 void Engine::abort(const std::string& reason) {
-  impl_->fail("abort: " + reason, Leaving::aborted, -1);
+  impl_->end("abort: " + reason);
+  // The own waits first: a peer that is told fails over this rank, which a wait here would take for the
+  // reason.
   impl_->backend->abort_waits();
+  impl_->backend->leave(Leaving::aborted, -1);
 }
 
 const Placement& Engine::placement() const { return impl_->placement; }

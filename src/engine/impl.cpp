@@ -89,13 +89,10 @@ Engine::Impl::LaneUse& Engine::Impl::begin(int lane, const char* call, Stage nee
   return use;
 }
 
-void Engine::Impl::fail(const std::string& sentence, Leaving leaving, int blamed) {
-  {
-    const std::lock_guard lock(mutex);
-    if (!failed) why = sentence;
-    failed = true;
-  }
-  backend->leave(leaving, blamed);
+void Engine::Impl::end(const std::string& sentence) {
+  const std::lock_guard lock(mutex);
+  if (!failed) why = sentence;
+  failed = true;
 }
 
 Input Engine::Impl::input_of(int lane, const char* call, const DispatchInput& in) {

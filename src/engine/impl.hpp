@@ -41,8 +41,8 @@ class Engine::Impl {
   // Admits a call on a lane that expects it, and starts its bound.
   LaneUse& begin(int lane, const char* call, Stage needed);
 
-  // Ends the engine; the first reason stands.
-  void fail(const std::string& sentence, Leaving leaving, int blamed);
+  // Ends the engine; the first reason stands. Peers are told by the backend's leave().
+  void end(const std::string& sentence);
 
   // Runs one phase, passes it to the trace, and turns what it reports into an exception. `after` runs when
   // the call has done its duty, also when the step is invalid.
@@ -67,7 +67,11 @@ class Engine::Impl {
       const std::lock_guard lock(mutex);
       error = Error(ErrorKind::aborted, std::string(error.what()) + "; " + why);
     }
-    if (report.failed() && report.fault != Fault::bad_id) fail(error.what(), Leaving::failed, report.peer);
+    if (report.failed() && report.fault != Fault::bad_id) {
+      end(error.what());
+      const bool aborted = report.fault == Fault::aborted;
+      backend->leave(aborted ? Leaving::aborted : Leaving::failed, aborted ? -1 : report.peer);
+    }
     throw error;
   }
 

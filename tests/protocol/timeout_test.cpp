@@ -13,7 +13,7 @@
 namespace moelane::test {
 namespace {
 
-class Waits : public OnPath {
+class Waits : public OnHomedPath {
  protected:
   Scene ready(double timeout) const {
     Scene s = scene();
@@ -22,7 +22,7 @@ class Waits : public OnPath {
     return s;
   }
 };
-MOELANE_ON_EVERY_PATH(Waits);
+MOELANE_ON_HOMED_PATHS(Waits);
 
 double seconds_of(const std::function<void()>& action) {
   const auto begin = std::chrono::steady_clock::now();
@@ -100,7 +100,7 @@ TEST_P(Waits, EndWhereARankDoesNotCome) {
       require_refused(engine, player, sentence);
       world.barrier();
     };
-    EXPECT_EQ(complaints(play(Home::threads, s.ranks, 8, part)), "") << (in_combine ? "combine" : "dispatch");
+    EXPECT_EQ(played(s, part), "") << (in_combine ? "combine" : "dispatch");
   }
 }
 
@@ -129,7 +129,7 @@ TEST_P(Waits, SayWhomAPeerFailedOver) {
     }
     world.barrier();
   };
-  EXPECT_EQ(complaints(play(Home::threads, hasty.ranks, 8, part)), "");
+  EXPECT_EQ(played(hasty, part), "");
 }
 
 TEST_P(Waits, EndWhenAPeerCloses) {
@@ -148,7 +148,7 @@ TEST_P(Waits, EndWhenAPeerCloses) {
                    "step 4, lane 0), which closed its engine: saw step ", "needed step 4"});
     require_refused(engine, player, sentence);
   };
-  EXPECT_EQ(complaints(play(Home::threads, s.ranks, 8, part)), "");
+  EXPECT_EQ(played(s, part), "");
 }
 
 // A rank may leave as soon as its own last combine is done; the others still get everything from it.
@@ -157,7 +157,7 @@ TEST_P(Waits, DoNotEndForAPeerThatHasSentAll) {
   s.nap = 0.003;
   for (int n = 0; n < 5; ++n) {
     s.seed = static_cast<std::uint64_t>(n);
-    EXPECT_EQ(run(s, 1 + n % 2), "");
+    EXPECT_EQ(run(s, 1 + n % 2, std::get<Home>(GetParam())), "");
   }
 }
 
@@ -191,7 +191,7 @@ TEST_P(Waits, EndWithAbort) {
     }
     world.barrier();
   };
-  EXPECT_EQ(complaints(play(Home::threads, s.ranks, 8, part)), "");
+  EXPECT_EQ(played(s, part), "");
 }
 
 TEST_P(Waits, EndBeforeTheyBeginAfterAbort) {
@@ -204,7 +204,7 @@ TEST_P(Waits, EndBeforeTheyBeginAfterAbort) {
     engine.abort("another reason");  // the first stands
     require_refused(engine, player, "abort: not today");
   };
-  EXPECT_EQ(complaints(play(Home::threads, s.ranks, 8, part)), "");
+  EXPECT_EQ(played(s, part), "");
 }
 
 // Rows and answers that are sent one by one are counted; here one is made to be missing.

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "support/fleet.hpp"
 #include "support/scene.hpp"
 
 // Every way for rows to travel, in every layout: what most protocol tests are instantiated over.
@@ -70,6 +71,36 @@ class OnPath : public testing::TestWithParam<Case> {
  protected:
   static Scene scene() { return scene_on(std::get<Path>(GetParam()), std::get<Layout>(GetParam())); }
 };
+
+// Tests of waiting, to which the layout is all one: on every path as threads, and on some as processes.
+using HomedPath = std::tuple<Home, Path>;
+
+inline std::vector<HomedPath> homed_paths() {
+  std::vector<HomedPath> all;
+  for (const Path& path : paths()) all.emplace_back(Home::threads, path);
+  for (const char* name : {"direct_whole", "auto_mixed", "puts_split", "sums_mixed"}) {
+    for (const Path& path : paths()) {
+      if (std::string(path.name) == name) all.emplace_back(Home::processes, path);
+    }
+  }
+  return all;
+}
+
+inline std::string homed_path_name(const testing::TestParamInfo<HomedPath>& info) {
+  return std::string(name_of(std::get<Home>(info.param))) + "_" + std::get<Path>(info.param).name;
+}
+
+class OnHomedPath : public testing::TestWithParam<HomedPath> {
+ protected:
+  static Scene scene() { return scene_on(std::get<Path>(GetParam()), Layout::padded); }
+  // What went wrong when `part` is played by the scene's ranks.
+  static std::string played(const Scene& scene, const Part& part) {
+    return complaints(play(std::get<Home>(GetParam()), scene.ranks, 8, part));
+  }
+};
+
+#define MOELANE_ON_HOMED_PATHS(suite) \
+  INSTANTIATE_TEST_SUITE_P(Path, suite, testing::ValuesIn(homed_paths()), homed_path_name)
 
 // Instantiates a suite, a class that inherits OnPath, over all cases.
 #define MOELANE_ON_EVERY_PATH(suite) \

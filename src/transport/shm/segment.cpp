@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <string>
 
@@ -22,24 +21,6 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 [[noreturn]] void refuse(const char* what, std::size_t bytes, int error) {
   throw Error(ErrorKind::transport, std::string(what) + " " + std::to_string(bytes) +
                                         " bytes of shared memory: " + std::strerror(error));
-}
-
-// "Name:   123 kB" lines.
-std::size_t line_of(const char* file, const std::string& name) {
-  std::ifstream in(file);
-  std::string word;
-  std::size_t kilobytes = 0;
-  while (in >> word) {
-    if (word == name && in >> kilobytes) return kilobytes * 1024;
-    in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return SIZE_MAX;
-}
-
-std::size_t number_in(const char* file) {
-  std::ifstream in(file);
-  std::size_t number = 0;
-  return in >> number ? number : SIZE_MAX;
 }
 
 }  // namespace
@@ -93,16 +74,6 @@ void reserve(const Fd& segment, std::byte* base, std::size_t offset, std::size_t
       refuse("cannot reserve", bytes, errno);
     }
   }
-}
-
-std::size_t memory_at_most() {
-  const std::size_t available = line_of("/proc/meminfo", "MemAvailable:");
-  const std::size_t swap = line_of("/proc/meminfo", "SwapFree:");
-  const std::size_t machine = available == SIZE_MAX || swap == SIZE_MAX ? SIZE_MAX : available + swap;
-  const std::size_t container =
-      std::min(number_in("/sys/fs/cgroup/memory.max"),                     // version 2
-               number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes"));  // version 1
-  return std::min(machine, container);
 }
 
 }  // namespace moelane::detail::shm

@@ -20,8 +20,4 @@ std::shared_ptr<std::byte> map_segment(const Fd& segment, std::size_t bytes);
 // Gives memory to [offset, offset + bytes) now, or says that there is none.
 void reserve(const Fd& segment, std::byte* base, std::size_t offset, std::size_t bytes);
 
-// What can be reserved here at most: free memory and swap, or the container's limit. SIZE_MAX when nobody
-// says.
-std::size_t memory_at_most();
-
 }  // namespace moelane::detail::shm

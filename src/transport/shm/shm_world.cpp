@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "moelane/world.hpp"
+#include "transport/memory/available.hpp"
 #include "transport/shm/segment.hpp"
 #include "transport/shm/star.hpp"
 #include "transport/world_impl.hpp"
@@ -44,11 +45,10 @@ Message ShmWorld::judge(const std::vector<Message>& asked, Fd& segment) const {
     }
     committed += std::min(asked[r].committed, each);
   }
-  const std::size_t most = memory_at_most();
-  if (committed > most) {
-    return failure(ErrorKind::transport, std::to_string(asked.size()) + " heaps need " +
-                                             std::to_string(committed) + " bytes of memory together, " +
-                                             std::to_string(most) + " are free");
+  try {
+    check_memory(asked.size(), committed);
+  } catch (const Error& error) {
+    return failure(error.kind(), error.what());
   }
   try {
     segment = make_segment(each * asked.size());

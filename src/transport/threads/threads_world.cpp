@@ -11,6 +11,7 @@
 
 #include "moelane/error.hpp"
 #include "moelane/world.hpp"
+#include "transport/memory/available.hpp"
 #include "transport/world_impl.hpp"
 
 namespace moelane {
@@ -66,7 +67,7 @@ class ThreadsWorld final : public MemoryWorld {
     Gathering& all = shared_->gatherings[number];
     std::shared_ptr<Mapping> mapping;
     try {
-      if (!all.failed) mapping = enter(all, bytes);
+      if (!all.failed) mapping = enter(all, committed, bytes);
       if (mapping != nullptr) {
         lock.unlock();
         reserve(*mapping, committed, bytes);
@@ -87,22 +88,21 @@ class ThreadsWorld final : public MemoryWorld {
       heaps.bases.push_back(static_cast<std::byte*>(mapping->base) + static_cast<std::size_t>(r) * bytes);
     }
     heaps.owner = std::move(mapping);
-    // Large pages for the slots only: symmetric tensors are often sparse, and a large page for a few rows
-    // costs more.
-    madvise(heaps.bases[static_cast<std::size_t>(rank())], committed, MADV_HUGEPAGE);
     return heaps;
   }
 
  private:
   std::string me() const { return "rank " + std::to_string(rank()); }
 
-  std::shared_ptr<Mapping> enter(Gathering& all, std::size_t bytes) const {
+  std::shared_ptr<Mapping> enter(Gathering& all, std::size_t committed, std::size_t bytes) const {
     if (bytes == 0 || bytes % 4096 != 0 ||
         bytes > (std::size_t{1} << 46) / static_cast<std::size_t>(size())) {
       throw Error(ErrorKind::argument, me() + " asks for a heap of " + std::to_string(bytes) +
                                            " bytes; allowed are multiples of 4096, together up to 2^46");
     }
     if (all.mapping == nullptr) {
+      const auto ranks = static_cast<std::size_t>(size());
+      check_memory(ranks, ranks * std::min(committed, bytes));
       all.mapping = std::make_shared<Mapping>(bytes * static_cast<std::size_t>(size()));
       all.bytes = bytes;
       all.here.resize(static_cast<std::size_t>(size()));
@@ -119,6 +119,9 @@ class ThreadsWorld final : public MemoryWorld {
     constexpr int kPopulateWrite =
         23;  // MADV_POPULATE_WRITE, since Linux 5.14; before, memory comes when touched
     auto* const mine = static_cast<std::byte*>(mapping.base) + static_cast<std::size_t>(rank()) * bytes;
+    // Large pages for the slots only: symmetric tensors are often sparse, and a large page for a few rows
+    // costs more.
+    madvise(mine, std::min(committed, bytes), MADV_HUGEPAGE);
     int result;
     do result = madvise(mine, std::min(committed, bytes), kPopulateWrite);
     while (result != 0 && errno == EINTR);
