@@ -30,6 +30,12 @@ GroupStep one_token(const Config& config) {
   return group;
 }
 
+std::uint32_t element(const std::vector<std::byte>& row, DType type, std::size_t i) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, row.data() + i * size_of(type), size_of(type));
+  return static_cast<std::uint32_t>(bits);
+}
+
 // The toy experts and the reference convert by different code, and the library by a third: all agree on every
 // code.
 TEST(Conversions, OfEveryCode) {
@@ -53,9 +59,7 @@ TEST(Conversions, OfEveryCode) {
         const std::uint32_t wanted = out == DType::fp32   ? bits
                                      : out == DType::bf16 ? cpu::bits_to_bf16(bits)
                                                           : cpu::bits_to_half(bits);
-        std::uint32_t toy = 0, sum = 0;
-        std::memcpy(&toy, answer.data() + c * size_of(out), size_of(out));
-        std::memcpy(&sum, combined.data() + c * size_of(out), size_of(out));
+        const std::uint32_t toy = element(answer, out, c), sum = element(combined, out, c);
         ASSERT_EQ(toy, wanted) << name_of(type) << " " << c << " to " << name_of(out);
         const bool minus_zero = cpu::magnitude(wanted) == 0 || wanted == 0x8000;  // +0 + -0 is +0
         ASSERT_EQ(sum, minus_zero ? 0 : wanted) << name_of(type) << " " << c << " to " << name_of(out);
@@ -82,10 +86,8 @@ TEST(Conversions, OfEveryKindOfFloat) {
     toy_expert(config, 2, group.x.data(), nullptr, answer.data());
     const std::vector<std::byte> combined = expected_combine(config, kTable, group, nullptr, {});
     for (std::size_t i = 0; i < (1U << 18); ++i) {
-      std::uint32_t bits = 0, toy = 0, sum = 0;
-      std::memcpy(&bits, group.x.data() + i * 4, 4);
-      std::memcpy(&toy, answer.data() + i * size_of(out), size_of(out));
-      std::memcpy(&sum, combined.data() + i * size_of(out), size_of(out));
+      const std::uint32_t bits = element(group.x, DType::fp32, i);
+      const std::uint32_t toy = element(answer, out, i), sum = element(combined, out, i);
       const std::uint32_t wanted = out == DType::fp32   ? cpu::canonical(bits)
                                    : out == DType::bf16 ? cpu::bits_to_bf16(bits)
                                                         : cpu::bits_to_half(bits);
