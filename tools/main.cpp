@@ -1,6 +1,10 @@
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <exception>
+#include <iostream>
 
 #include "buffers.hpp"
 #include "doctor.hpp"
@@ -35,26 +39,39 @@ int run(const Options& options) {
   });
   const nlohmann::json result = compose(options, *routing, reports);
   if (options.reports) {
-    if (!options.quiet && options.json != "-" && options.trace != "-") print_report(options, result);
+    // Files first: when one cannot be written after all, nothing has been said of success.
     if (!options.json.empty()) write_json("--json", options.json, result);
     if (!options.trace.empty()) write_json("--trace", options.trace, compose_trace(reports));
+    if (!options.quiet && options.json != "-" && options.trace != "-") print_report(options, result);
   }
   return result.at("exit_code").get<int>();
+}
+
+int carry_out(const Options& options) {
+  switch (options.command) {
+    case Command::run:
+    case Command::bench:
+      return run(options);
+    case Command::plan:
+      return plan(options);
+    case Command::doctor:
+      return doctor(options);
+  }
+  return 3;
 }
 
 int main_checked(int argc, char** argv) {
   const auto options = parse_options(argc, argv);
   if (!options) return 0;
-  switch (options->command) {
-    case Command::run:
-    case Command::bench:
-      return run(*options);
-    case Command::plan:
-      return plan(*options);
-    case Command::doctor:
-      return doctor(*options);
+  const int code = carry_out(*options);
+  // A result that nobody can read is no result.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush()) {
+    throw Error(ErrorKind::argument,
+                fmt::format("standard output is full or closed, allowed is one that can be "
+                            "written, or --quiet: {}",
+                            std::strerror(errno)));
   }
-  return 3;
+  return code;
 }
 
 }  // namespace

@@ -155,7 +155,9 @@ void add_own_options(CLI::App& bench, CLI::App& plan, Options& o) {
 // Fills in what follows from the rest, and checks what no single flag shows.
 void complete(Options& o, const Extras& extra) {
   Config& c = o.config;
-  if (const char* size = std::getenv("WORLD_SIZE"); size != nullptr && std::getenv("RANK") != nullptr) {
+  if (o.transport == "auto") o.transport = "shm";
+  const char* size = std::getenv("WORLD_SIZE");
+  if (o.transport != "threads" && size != nullptr && std::getenv("RANK") != nullptr) {
     const int launched = whole("WORLD_SIZE", std::string(size), 1, 1024);
     if (o.ranks_given && o.ranks != launched) {
       refuse("--ranks", std::to_string(o.ranks),
@@ -164,8 +166,7 @@ void complete(Options& o, const Extras& extra) {
     o.ranks = launched;
     o.launched = true;
   }
-  if (o.transport == "auto") o.transport = "shm";
-  o.reports = !o.launched || o.transport == "threads" || std::string(std::getenv("RANK")) == "0";
+  o.reports = !o.launched || std::string(std::getenv("RANK")) == "0";
   if (extra.graph) refuse_given("--graph", "on a GPU", o.transport);
   if (extra.sms) refuse_given("--num-sms", "on a GPU", o.transport);
   if (extra.processes && o.transport == "threads") refuse_given("--processes", "with processes", o.transport);

@@ -200,8 +200,8 @@ void print_report(const Options& o, const json& r) {
              way.empty() ? "" : fmt::format(", {} way", way), o.steps, c.in_flight,
              r.at("routing").get<std::string>());
   if (r.at("exit_code") == 3) {
-    fmt::print("failed ({}): {} of {} ranks\n", r.at("verdict").get<std::string>(), r.at("failures").size(),
-               o.ranks);
+    fmt::print("failed (first cause: {}): {} of {} ranks\n", r.at("verdict").get<std::string>(),
+               r.at("failures").size(), o.ranks);
     return;
   }
   if (r.at("routing_wraps").get<bool>()) {

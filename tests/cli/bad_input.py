@@ -4,10 +4,11 @@ import json
 import os
 import pathlib
 import struct
+import subprocess
 import tempfile
 import unittest
 
-from support.program import run
+from support.program import MOELANE, environment, run
 
 SMALL = ("--hidden", "64", "--experts", "16", "--topk", "4", "--tokens", "8", "--ranks", "4")
 
@@ -179,6 +180,14 @@ class BadInput(unittest.TestCase):
             with self.subTest(name):
                 pathlib.Path(name).write_text(content)
                 self.refused("--placement", name, words=("placement", name, word))
+
+    def test_standard_output_that_takes_nothing(self):
+        for extra in ((), ("--json", "-")):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([MOELANE, "run", *SMALL, *extra], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      env=environment(), timeout=60)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, r"^moelane: standard output is full or closed, allowed is .*\n$")
 
     def test_good_files_are_taken(self):
         pathlib.Path("good.safetensors").write_bytes(GOOD)

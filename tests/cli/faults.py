@@ -62,7 +62,7 @@ class Faults(unittest.TestCase):
     def test_report_of_a_failure(self):
         result = run("run", *SMALL, "--timeout", TIMEOUT, "--inject", "die:1@1", "--ranks", "2")
         self.assertEqual(result.code, 3, result)
-        self.assertIn("failed (died): 2 of 2 ranks", result.out)
+        self.assertIn("failed (first cause: died): 2 of 2 ranks", result.out)
         self.assertNotIn("median", result.out)
 
 
