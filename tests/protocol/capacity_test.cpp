@@ -19,19 +19,17 @@ std::function<int(int)> limits(const Scene& scene, int rows, bool uneven) {
 }
 
 TEST_P(Capacity, RowsPastItAreDropped) {
-  for (const int tp : {1, 2}) {
-    for (const bool uneven : {false, true}) {
-      for (const int rows : {0, 1, 2, 3, 5, 9, 16}) {
-        Scene s = scene();
-        s.config.tp_size = tp;
-        s.config.experts = 7;
-        s.config.scale_columns = 1;
-        s.capacity = limits(s, rows, uneven);
-        s.accumulate = rows == 3;
-        s.strides = rows == 5 ? Strides::odd : Strides::dense;
-        s.seed = static_cast<std::uint64_t>(rows + 1);
-        EXPECT_EQ(run(s, 12), "") << rows << (uneven ? " and other" : "") << " rows, tp " << tp;
-      }
+  for (const auto& [tp, uneven] : {std::pair{1, false}, {1, true}, {2, true}}) {
+    for (const int rows : {0, 1, 3, 5, 9, 16}) {
+      Scene s = scene();
+      s.config.tp_size = tp;
+      s.config.experts = 7;
+      s.config.scale_columns = 1;
+      s.capacity = limits(s, rows, uneven);
+      s.accumulate = rows == 3;
+      s.strides = rows == 5 ? Strides::odd : Strides::dense;
+      s.seed = static_cast<std::uint64_t>(rows + 1);
+      EXPECT_EQ(run(s, 9), "") << rows << (uneven ? " and other" : "") << " rows, tp " << tp;
     }
   }
 }
