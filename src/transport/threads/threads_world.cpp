@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "moelane/error.hpp"
 #include "moelane/world.hpp"
@@ -41,7 +42,12 @@ struct Gathering {
   std::vector<bool> here;
   int missing = 0;
   int gone = 0;  // ranks that have come and left again
-  std::optional<Error> failed;
+  // Not an Error: copies of an exception share its text, and each rank throws its own.
+  struct Failure {
+    ErrorKind kind;
+    std::string sentence;
+  };
+  std::optional<Failure> failed;
 };
 
 // What the ranks of one process share.
@@ -76,12 +82,12 @@ class ThreadsWorld final : public MemoryWorld {
       }
     } catch (const Error& error) {
       if (!lock.owns_lock()) lock.lock();
-      if (!all.failed) all.failed = error;
+      if (!all.failed) all.failed = Gathering::Failure{error.kind(), error.what()};
     }
     shared_->news.notify_all();
-    const std::optional<Error> failed = all.failed;
+    const std::optional<Gathering::Failure> failed = all.failed;
     if (++all.gone == size()) shared_->gatherings.erase(number);
-    if (failed) throw *failed;
+    if (failed) throw Error(failed->kind, failed->sentence);
     Heaps heaps;
     heaps.bytes = bytes;
     for (int r = 0; r < size(); ++r) {
