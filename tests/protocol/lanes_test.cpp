@@ -128,6 +128,53 @@ TEST_P(Lanes, SixtyOneLayers) {
   EXPECT_EQ(run(s, 3 * 61), "");
 }
 
+// The trace has every call and its waits, in order and within each other, and says what was moved.
+TEST_P(Lanes, Trace) {
+  Scene s = scene();
+  s.nap = 0.001;
+  EXPECT_EQ(act(s,
+                [&](Engine& engine, std::vector<Player>& p) {
+                  std::vector<TraceEvent> events;
+                  engine.set_trace([&](const TraceEvent& event) { events.push_back(event); });
+                  std::vector<std::string> calls;
+                  for (int step = 0; step < 6; ++step) {
+                    p[static_cast<std::size_t>(step % 2)].play(step);
+                    const bool direct = engine.direct() && s.calls_of(step, true) == Calls::whole;
+                    const std::vector<std::string> halves{"dispatch_send", "dispatch_recv", "combine_send",
+                                                          "combine_recv"};
+                    const std::vector<std::string> wholes{"dispatch", "combine"};
+                    calls.insert(calls.end(), direct ? wholes.begin() : halves.begin(),
+                                 direct ? wholes.end() : halves.end());
+                  }
+                  engine.set_trace({});
+                  p[0].play(6);
+                  std::vector<std::string> seen;
+                  std::int64_t end = 0, wait_begin = INT64_MAX;
+                  std::uint64_t bytes = 0;
+                  for (const TraceEvent& event : events) {
+                    const std::string name = event.name;
+                    require(event.begin_ns >= end && event.end_ns >= event.begin_ns,
+                            name + " overlaps the event before");
+                    const std::size_t step =
+                        event.step - 1 + (event.step - 1) + static_cast<std::size_t>(event.lane);
+                    require(step < 6, name + " is of a step that was not played");
+                    if (name == "wait") {
+                      require(event.peer >= 0 && event.peer < s.ranks, "a wait is for a peer");
+                      wait_begin = std::min(wait_begin, event.begin_ns);
+                      continue;
+                    }
+                    require(event.peer == -1 && event.begin_ns <= wait_begin, name + " contains its waits");
+                    wait_begin = INT64_MAX;
+                    end = event.end_ns;
+                    bytes += event.bytes;
+                    seen.push_back(name);
+                  }
+                  require(seen == calls, "the calls are others, or in another order");
+                  require(bytes > 0, "nothing was moved");
+                }),
+            "");
+}
+
 // Two engines of one world, of different shapes, one with its calls within a step of the other.
 TEST_P(Lanes, TwoEnginesOfAWorld) {
   Scene a = scene(), b = scene();

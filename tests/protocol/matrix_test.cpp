@@ -46,6 +46,23 @@ TEST_P(Matrix, Worlds) {
   }
 }
 
+// More ranks in a group, and more ranks that a token goes to, than one copy takes at a time.
+TEST(LargeWorlds, OfOneGroupAndOfMany) {
+  for (const Path& path : paths()) {
+    Scene s = scene_on(path, Layout::padded);
+    s.ranks = s.config.tp_size = 35;
+    s.config.experts = 40;
+    s.config.max_tokens = 40;
+    s.habits.hot = 0;
+    s.capacity = [](int) { return 30; };
+    EXPECT_EQ(run(s, 3), "") << path.name << ", a group of 35";
+    s.config.tp_size = 1;
+    s.config.topk = 32;
+    s.config.max_tokens = 2;
+    EXPECT_EQ(run(s, 3), "") << path.name << ", 35 groups";
+  }
+}
+
 // Slots, signals and counters have to be right the fiftieth time too.
 TEST_P(Matrix, ManySteps) {
   for (const int lanes : {1, 2, 3}) {

@@ -5,6 +5,11 @@
 #include "transport/memory/waiter.hpp"
 
 namespace moelane::detail::shm {
+namespace {
+
+constexpr double kGrace = 1;  // seconds
+
+}  // namespace
 
 std::string list_of(const std::vector<int>& ranks, int of) {
   constexpr std::size_t kMost = 16;
@@ -81,8 +86,11 @@ Received Star::verdict(std::int64_t deadline_ns, const std::string& doing) {
     if (!poll_until({&polled, 1}, deadline_ns)) {
       Message last;
       last.kind = Kind::gave_up;
-      send(links_[0], last);
+      // Rank 0, if it is there, answers at once with the names of those who are missing.
+      const bool answered = send(links_[0], last) && poll_until({&polled, 1}, deadline_after(kGrace));
+      const Received answer = answered ? receive(links_[0]) : Received{};
       links_.clear();
+      if (answer.got == Got::message && answer.message.kind == Kind::failed) raise(answer.message);
       throw Error(ErrorKind::timeout, too_late(place_, "the other ranks", doing));
     }
     Received got = receive(links_[0]);
