@@ -46,7 +46,7 @@ struct TraceEvent {
   int lane;
   std::uint64_t step;             // the lane's epoch
   int peer;                       // whom a wait was for, or -1
-  std::int64_t begin_ns, end_ns;  // CLOCK_MONOTONIC
+  std::int64_t begin_ns, end_ns;  // CLOCK_MONOTONIC; GPU ranks: the card's %globaltimer
   std::uint64_t bytes;            // moved by this rank in it
 };
 
@@ -57,6 +57,11 @@ struct TraceEvent {
 // Errors: Error(argument) before anything is sent: the call may be made again. Error(capacity) after the call
 // has done its duty towards the peers: the step is invalid, the lane goes on. Every other kind: the engine is
 // finished.
+//
+// GPU ranks (World::peer): tensors lie on the rank's card; a call is put on its stream and returns at once, so
+// that it can be captured in a CUDA graph and replayed. What a kernel finds wrong is thrown by the first call or
+// status() after it is known, with the sentence a CPU rank would give; that call itself is then not made. Ids
+// outside [-1, experts) count as -1 until then. Tensors must live until the stream has passed the call.
 class Engine {
  public:
   Engine(World world, const Config& config);
@@ -66,19 +71,20 @@ class Engine {
   Engine& operator=(Engine&&) noexcept;
 
   // Split calls: a send never waits for a peer, and nothing is held between a send and its recv.
-  void dispatch_send(int lane, const DispatchInput& in);
-  void dispatch_recv(int lane, const DispatchOutput& out);
+  void dispatch_send(int lane, const DispatchInput& in, Stream stream = {});
+  void dispatch_recv(int lane, const DispatchOutput& out, Stream stream = {});
   // `expert_rows`: the answers, [L, C, hidden] or [N, hidden] of combine_dtype, each at the place where
   // dispatch put its token (ranked: one row per dispatched row, already weighted and summed over this rank's
   // experts).
-  void combine_send(int lane, const TensorView& expert_rows);
+  void combine_send(int lane, const TensorView& expert_rows, Stream stream = {});
   // `out`: [m, hidden] of out_dtype; out[t] = (accumulate ? out[t] : 0) + sum over k of weight * row.
-  void combine_recv(int lane, const TensorView& out, bool accumulate = false);
+  void combine_recv(int lane, const TensorView& out, bool accumulate = false, Stream stream = {});
 
   // Whole calls. On the direct way `out.x`, `out.scales` and `expert_rows` (and the ranked ids and weights)
   // must be symmetric tensors of this lane, the same ones on every rank.
-  void dispatch(int lane, const DispatchInput& in, const DispatchOutput& out);
-  void combine(int lane, const TensorView& expert_rows, const TensorView& out, bool accumulate = false);
+  void dispatch(int lane, const DispatchInput& in, const DispatchOutput& out, Stream stream = {});
+  void combine(int lane, const TensorView& expert_rows, const TensorView& out, bool accumulate = false,
+               Stream stream = {});
 
   // A symmetric tensor of `lane`, dense, 256-byte aligned, owned by the engine until its end. Every rank
   // allocates the same shapes in the same order (experts: Placement::max_local_experts). Throws when
@@ -94,19 +100,26 @@ class Engine {
   // wait for this rank are told.
   void abort(const std::string& reason);
 
+  // Throws what finished calls have found wrong and nobody was told yet; never waits. CPU ranks have nothing
+  // left to say. GPU ranks: synchronise the stream before, to hear of all calls made on it; with a trace set,
+  // this passes on the last finished call of each kind on each lane.
+  void status();
+
   // True while calls are accepted; false after a time-out, a mismatch or abort().
   bool healthy() const;
 
   const Config& config() const;
   int rank() const;
   int ranks() const;
+  Device device() const;             // where tensors and symmetric tensors lie
   bool direct() const;               // whether whole calls take the direct way
   std::size_t mapped_bytes() const;  // bytes that are mapped for this rank's heap
   // Times that a sleeping wait was ended by its clock although its signal had come: 0 unless wake-ups get
   // lost.
   std::uint64_t late_wakes() const;
 
-  // Called after every phase and every wait that took time, from the calling thread; empty to stop.
+  // Called after every phase and every wait that took time, from the calling thread; empty to stop. GPU ranks:
+  // called by status(); calls made or captured from now on are stamped.
   void set_trace(std::function<void(const TraceEvent&)> sink);
 
  private:

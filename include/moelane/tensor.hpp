@@ -25,8 +25,10 @@ struct TensorView {
   explicit operator bool() const { return ndim != 0; }
 
   // A dense row-major tensor at `data`. Inputs are never written, so const memory may be viewed.
-  static TensorView dense(const void* data, DType dtype, std::initializer_list<std::int64_t> shape) {
+  static TensorView dense(const void* data, DType dtype, std::initializer_list<std::int64_t> shape,
+                          Device device = Device::cpu) {
     TensorView view;
+    view.device = device;
     view.data = const_cast<void*>(data);
     view.dtype = dtype;
     for (const std::int64_t extent : shape) {

@@ -7,6 +7,11 @@
 
 namespace moelane {
 
+// Where a GPU rank's call runs: a cudaStream_t, null for the default stream. CPU ranks take no notice.
+struct Stream {
+  void* handle = nullptr;
+};
+
 namespace detail {
 class WorldImpl;
 }
@@ -29,11 +34,20 @@ class World {
   // them), and MOELANE_WORLD or else MASTER_ADDR:MASTER_PORT.
   static World shm_from_environment(double timeout = 30.0);
 
+  // GPU ranks whose heaps are addressable by each other: on one card, or on cards with peer access (NVLink).
+  // `meeting` is a world of the same ranks, of threads() or shm(), through which they find each other; `device`
+  // is this rank's card, -1 for the calling thread's current one. Throws Error(transport) when there is no card,
+  // when two ranks' cards have no peer access, and in a build without CUDA.
+  static World peer(World meeting, int device = -1);
+
   int rank() const;
   int size() const;
-  const std::string& transport() const;  // "threads" or "shm"
+  const std::string& transport() const;  // "threads", "shm" or "peer"
 
   void barrier();
+  // GPU ranks: puts a kernel on the stream that ends when every rank's has begun, or when the bound passes; to
+  // start ranks together. Collective.
+  void barrier(Stream stream);
   // Every rank gives `bytes` bytes (the same number everywhere) and gets those of all, in rank order, in
   // `all`.
   void all_gather(const void* mine, std::size_t bytes, void* all);

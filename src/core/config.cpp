@@ -79,6 +79,7 @@ void Config::validate(int ranks) const {
   }
   if (way == Way::direct && partial_sums) refuse("way", "direct", "put or auto with partial_sums");
   if (way == Way::direct && force_puts) refuse("way", "direct", "put or auto with force_puts");
+  in_range("num_sms", num_sms, 0, 1024);
   if (!(timeout > 0)) refuse("timeout", text(timeout), "more than 0 seconds, or infinity");
   in_range("symmetric_bytes", static_cast<long long>(symmetric_bytes), 0, 1LL << 42);
   // Counts travel in 24 bits and rows are numbered by 32.

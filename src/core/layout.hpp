@@ -63,6 +63,7 @@ struct LaneState {
   std::uint64_t epoch = 0;
   std::int32_t tokens = 0;   // m of this rank's group in this step
   std::int32_t dropped = 0;  // put: whether this rank had no room for some rows in this step
+  std::int32_t received = 0;  // put, GPU: entries of received()
 };
 
 // In front of the ids that a source sends with its rows.
@@ -116,6 +117,8 @@ class LaneLayout {
   MOELANE_HD std::uint64_t own_weights() const { return own_weights_; }
   MOELANE_HD std::uint64_t own_places() const { return own_places_; }
   MOELANE_HD std::uint64_t places(int source) const { return places_ + u(source) * ids_bytes_; }
+  // GPU: the (source, token, k) whose rows have a place here, as (source * share + token) * topk + k in this order.
+  MOELANE_HD std::uint64_t received() const { return received_; }
   MOELANE_HD std::uint64_t stage(int token) const { return stage_ + u(token) * slot_stride_; }
   MOELANE_HD std::uint64_t answer_stage(int unit) const { return answer_stage_ + u(unit) * answer_stride_; }
 
@@ -142,7 +145,7 @@ class LaneLayout {
 
   Shape shape_;
   std::uint64_t begin_, signals_, state_, expected_, counts_, own_counts_, cursors_, kept_, routing_,
-      own_routing_, own_ids_, own_weights_, own_places_, places_, stage_, answer_stage_, slots_, answers_,
+      own_routing_, own_ids_, own_weights_, own_places_, places_, received_, stage_, answer_stage_, slots_, answers_,
       symmetric_, end_;
   std::uint64_t ids_bytes_, routing_stride_, slot_stride_, answer_stride_;
 };
@@ -176,6 +179,7 @@ MOELANE_HD inline LaneLayout::LaneLayout(const Shape& s, int lane) : shape_(s) {
   own_weights_ = take(at, m * k * 4, 4);
   own_places_ = take(at, m * k * 4);
   places_ = take(at, routed * ids_bytes_);
+  received_ = take(at, routed * ids_bytes_);
   routing_ = take(at, routed * routing_stride_);
   stage_ = take(at, s.staged ? share * slot_stride_ : 0, 256);
   answer_stage_ = take(at, s.put && s.by_rank ? answer_stride_ : 0, 256);
@@ -186,7 +190,7 @@ MOELANE_HD inline LaneLayout::LaneLayout(const Shape& s, int lane) : shape_(s) {
 
   begin_ = control_bytes(s.ranks) + u(lane) * end_;
   for (std::uint64_t* offset : {&signals_, &state_, &expected_, &counts_, &own_counts_, &cursors_, &kept_,
-                                &own_routing_, &own_ids_, &own_weights_, &own_places_, &places_, &routing_,
+                                &own_routing_, &own_ids_, &own_weights_, &own_places_, &places_, &received_, &routing_,
                                 &stage_, &answer_stage_, &slots_, &answers_, &symmetric_, &end_}) {
     *offset += begin_;
   }

@@ -33,8 +33,12 @@ void not_given(const char* name, const TensorView& t, const char* layout) {
 
 }  // namespace
 
-Input check_input(const Config& config, const DispatchInput& in) {
+Input check_input(const Config& config, const DispatchInput& in, Device device) {
   Input view;
+  for (const auto& [name, t] : {std::pair{"x", &in.x}, {"scales", &in.scales}, {"topk_ids", &in.topk_ids},
+                                {"topk_weights", &in.topk_weights}}) {
+    tensor_checks::device(name, *t, device);
+  }
   basics("x", in.x, 2, "[m, hidden]");
   dtype("x", in.x, config.dtype);
   extent("x", in.x, 0, 0, in.num_tokens != nullptr ? INT32_MAX : config.max_tokens, "[m, hidden]");
@@ -43,8 +47,9 @@ Input check_input(const Config& config, const DispatchInput& in) {
   const std::int64_t m = in.x.shape[0];
   view.tokens = static_cast<std::int32_t>(m);
   if (in.num_tokens != nullptr) {
-    view.tokens = *in.num_tokens;
     const std::int64_t most = std::min<std::int64_t>(m, config.max_tokens);
+    view.tokens_at = device == Device::cuda ? in.num_tokens : nullptr;
+    view.tokens = device == Device::cuda ? static_cast<std::int32_t>(most) : *in.num_tokens;
     if (view.tokens < 0 || view.tokens > most) {
       refuse("num_tokens", fmt::format("{}", view.tokens), fmt::format("0 to {}", most));
     }
@@ -83,7 +88,13 @@ Input check_input(const Config& config, const DispatchInput& in) {
   return view;
 }
 
-Output check_output(const Config& config, int local_experts, const DispatchOutput& out) {
+Output check_output(const Config& config, int local_experts, const DispatchOutput& out, Device device) {
+  for (const auto& [name, t] :
+       {std::pair{"x", &out.x}, {"scales", &out.scales}, {"expert_counts", &out.expert_counts},
+        {"expert_offsets", &out.expert_offsets}, {"row_count", &out.row_count}, {"topk_ids", &out.topk_ids},
+        {"topk_weights", &out.topk_weights}}) {
+    tensor_checks::device(name, *t, device);
+  }
   const bool padded = config.layout == Layout::padded, ranked = config.layout == Layout::ranked;
   const char* dims = padded ? "[local experts, capacity, hidden]" : "[rows, hidden]";
   const int ndim = padded ? 3 : 2;
@@ -150,7 +161,8 @@ Output check_output(const Config& config, int local_experts, const DispatchOutpu
 }
 
 ExpertRows check_expert_rows(const Config& config, int local_experts, std::int32_t capacity,
-                             const TensorView& rows) {
+                             const TensorView& rows, Device device) {
+  tensor_checks::device("expert_rows", rows, device);
   const bool padded = config.layout == Layout::padded;
   const char* dims = padded ? "[local experts, capacity, hidden]" : "[rows, hidden]";
   const int ndim = padded ? 3 : 2;
@@ -164,7 +176,8 @@ ExpertRows check_expert_rows(const Config& config, int local_experts, std::int32
 }
 
 CombineOutput check_combine_output(const Config& config, const TensorView& out, std::int32_t tokens,
-                                   bool accumulate) {
+                                   bool accumulate, Device device) {
+  tensor_checks::device("out", out, device);
   basics("out", out, 2, "[m, hidden]");
   dtype("out", out, config.out_dtype);
   extent("out", out, 0, tokens, INT32_MAX, "[m, hidden]");

@@ -8,13 +8,15 @@
 // Turns the caller's tensors into checked views. Every refusal is an Error(argument) with one sentence.
 namespace moelane {
 
-Input check_input(const Config& config, const DispatchInput& in);
-Output check_output(const Config& config, int local_experts, const DispatchOutput& out);
+// `device`: where this rank's tensors have to lie.
+Input check_input(const Config& config, const DispatchInput& in, Device device = Device::cpu);
+Output check_output(const Config& config, int local_experts, const DispatchOutput& out,
+                    Device device = Device::cpu);
 // `capacity`: rows of each expert, or in all, that the lane's dispatch had.
 ExpertRows check_expert_rows(const Config& config, int local_experts, std::int32_t capacity,
-                             const TensorView& rows);
+                             const TensorView& rows, Device device = Device::cpu);
 CombineOutput check_combine_output(const Config& config, const TensorView& out, std::int32_t tokens,
-                                   bool accumulate);
+                                   bool accumulate, Device device = Device::cpu);
 
 // Refuses a tensor that does not lie in [begin, begin + bytes); `name` is the argument's.
 void check_symmetric(const char* name, const TensorView& tensor, const std::byte* begin, std::size_t bytes);

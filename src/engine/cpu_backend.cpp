@@ -40,43 +40,44 @@ class CpuBackend final : public Backend {
     keep_routing(CpuTeam{}, at(lane), in, report);
     return report;
   }
-  Report dispatch_send(int lane, const Input& in) override {
+  Report dispatch_send(int lane, const Input& in, Stream) override {
     Report report;
     dispatch_put_send(team(in.tokens, at(lane).shape().row_bytes), at(lane), in, report);
     return report;
   }
-  Report dispatch_recv(int lane, const Output& out) override {
+  Report dispatch_recv(int lane, const Output& out, Stream) override {
     Report report;
     dispatch_put_recv(team(config_.max_tokens, at(lane).shape().row_bytes), at(lane), out, report);
     return report;
   }
-  Report combine_send(int lane, const ExpertRows& rows, std::uint64_t print) override {
+  Report combine_send(int lane, const ExpertRows& rows, std::uint64_t print, Stream) override {
     Report report;
     const Answers answers{rows, config_.partial_sums, config_.combine_dtype, config_.hidden};
     combine_put_send(team(at(lane).state().tokens, at(lane).shape().answer_bytes), at(lane), answers, print,
                      report);
     return report;
   }
-  Report combine_recv(int lane, const CombineOutput& out, std::uint64_t print) override {
+  Report combine_recv(int lane, const CombineOutput& out, std::uint64_t print, Stream) override {
     Report report;
     combine_put_recv(team(at(lane).state().tokens, at(lane).shape().answer_bytes), at(lane), out, print,
                      report);
     return report;
   }
-  Report dispatch_direct(int lane, const Input& in, const Output& out, std::uint64_t print) override {
+  Report dispatch_direct(int lane, const Input& in, const Output& out, std::uint64_t print, Stream) override {
     Report report;
     moelane::dispatch_direct(team(in.tokens, at(lane).shape().row_bytes), at(lane), in, out,
                              OutputPrint{print}, report);
     return report;
   }
-  Report combine_direct(int lane, const ExpertRows& rows, const CombineOutput& out,
-                        std::uint64_t print) override {
+  Report combine_direct(int lane, const ExpertRows& rows, const CombineOutput& out, std::uint64_t print,
+                        Stream) override {
     Report report;
     moelane::combine_direct(team(at(lane).state().tokens, at(lane).shape().answer_bytes), at(lane), rows, out,
                             print, report);
     return report;
   }
 
+  Device device() const override { return Device::cpu; }
   void set_placement(const PlacementView& placement) override {
     for (auto& lane : lanes_) lane.placement = placement;
   }

@@ -49,29 +49,29 @@ Engine& Engine::operator=(Engine&& other) noexcept {
   return *this;
 }
 
-void Engine::dispatch_send(int lane, const DispatchInput& in) {
+void Engine::dispatch_send(int lane, const DispatchInput& in, Stream stream) {
   Impl& self = *impl_;
   auto& use = self.begin(lane, "dispatch_send", Stage::idle);
   self.refuse_split("dispatch_send");
   const Input view = self.input_of(lane, "dispatch_send", in);
   self.run(
       lane, "dispatch_send", self.backend->epoch(lane) + 1,
-      [&] { return self.backend->dispatch_send(lane, view); }, [&] { use.stage = Stage::dispatch_sent; });
+      [&] { return self.backend->dispatch_send(lane, view, stream); }, [&] { use.stage = Stage::dispatch_sent; });
 }
 
-void Engine::dispatch_recv(int lane, const DispatchOutput& out) {
+void Engine::dispatch_recv(int lane, const DispatchOutput& out, Stream stream) {
   Impl& self = *impl_;
   auto& use = self.begin(lane, "dispatch_recv", Stage::dispatch_sent);
-  const Output view = check_output(self.config, self.placement.local_experts(rank()), out);
+  const Output view = check_output(self.config, self.placement.local_experts(rank()), out, self.device);
   self.run(
       lane, "dispatch_recv", self.backend->epoch(lane) + 1,
-      [&] { return self.backend->dispatch_recv(lane, view); },
+      [&] { return self.backend->dispatch_recv(lane, view, stream); },
       [&] {
         use = {Stage::dispatched, false, view.capacity, use.allocated};
       });
 }
 
-void Engine::combine_send(int lane, const TensorView& expert_rows) {
+void Engine::combine_send(int lane, const TensorView& expert_rows, Stream stream) {
   Impl& self = *impl_;
   auto& use = self.begin(lane, "combine_send", Stage::dispatched);
   if (use.direct) {
@@ -81,25 +81,27 @@ void Engine::combine_send(int lane, const TensorView& expert_rows) {
                             lane));
   }
   const ExpertRows rows =
-      check_expert_rows(self.config, self.placement.local_experts(rank()), use.capacity, expert_rows);
+      check_expert_rows(self.config, self.placement.local_experts(rank()), use.capacity, expert_rows,
+                                            self.device);
   self.run(
       lane, "combine_send", self.backend->epoch(lane),
-      [&] { return self.backend->combine_send(lane, rows, 0); }, [&] { use.stage = Stage::combine_sent; });
+      [&] { return self.backend->combine_send(lane, rows, 0, stream); }, [&] { use.stage = Stage::combine_sent; });
 }
 
-void Engine::combine_recv(int lane, const TensorView& out, bool accumulate) {
+void Engine::combine_recv(int lane, const TensorView& out, bool accumulate, Stream stream) {
   Impl& self = *impl_;
   auto& use = self.begin(lane, "combine_recv", Stage::combine_sent);
-  const CombineOutput view = check_combine_output(self.config, out, self.backend->tokens(lane), accumulate);
+  const CombineOutput view = check_combine_output(self.config, out, self.backend->tokens(lane), accumulate,
+                                                  self.device);
   self.run(
       lane, "combine_recv", self.backend->epoch(lane),
-      [&] { return self.backend->combine_recv(lane, view, 0); }, [&] { use.stage = Stage::idle; });
+      [&] { return self.backend->combine_recv(lane, view, 0, stream); }, [&] { use.stage = Stage::idle; });
 }
 
-void Engine::dispatch(int lane, const DispatchInput& in, const DispatchOutput& out) {
+void Engine::dispatch(int lane, const DispatchInput& in, const DispatchOutput& out, Stream stream) {
   Impl& self = *impl_;
   auto& use = self.begin(lane, "dispatch", Stage::idle);
-  const Output view = check_output(self.config, self.placement.local_experts(rank()), out);
+  const Output view = check_output(self.config, self.placement.local_experts(rank()), out, self.device);
   const auto done = [&](bool direct) {
     return [&use, &view, direct] { use = {Stage::dispatched, direct, view.capacity, use.allocated}; };
   };
@@ -114,37 +116,40 @@ void Engine::dispatch(int lane, const DispatchInput& in, const DispatchOutput& o
   if (self.direct) {
     const std::uint64_t print = print_of(view, self.backend->heap());
     self.run(
-        lane, "dispatch", step, [&] { return self.backend->dispatch_direct(lane, input, view, print); },
+        lane, "dispatch", step, [&] { return self.backend->dispatch_direct(lane, input, view, print, stream); },
         done(true));
     return;
   }
   self.run(
-      lane, "dispatch_send", step, [&] { return self.backend->dispatch_send(lane, input); },
+      lane, "dispatch_send", step, [&] { return self.backend->dispatch_send(lane, input, stream); },
       [&] { use.stage = Stage::dispatch_sent; });
   self.run(
-      lane, "dispatch_recv", step, [&] { return self.backend->dispatch_recv(lane, view); }, done(false));
+      lane, "dispatch_recv", step, [&] { return self.backend->dispatch_recv(lane, view, stream); }, done(false));
 }
 
-void Engine::combine(int lane, const TensorView& expert_rows, const TensorView& out, bool accumulate) {
+void Engine::combine(int lane, const TensorView& expert_rows, const TensorView& out, bool accumulate,
+                     Stream stream) {
   Impl& self = *impl_;
   auto& use = self.begin(lane, "combine", Stage::dispatched);
   const ExpertRows rows =
-      check_expert_rows(self.config, self.placement.local_experts(rank()), use.capacity, expert_rows);
-  const CombineOutput view = check_combine_output(self.config, out, self.backend->tokens(lane), accumulate);
+      check_expert_rows(self.config, self.placement.local_experts(rank()), use.capacity, expert_rows,
+                                            self.device);
+  const CombineOutput view = check_combine_output(self.config, out, self.backend->tokens(lane), accumulate,
+                                                  self.device);
   const std::uint64_t step = self.backend->epoch(lane);
   const auto done = [&] { use.stage = Stage::idle; };
   if (use.direct) {
     self.symmetric("expert_rows", lane, expert_rows);
     const std::uint64_t print = print_of(rows, self.backend->heap());
     self.run(
-        lane, "combine", step, [&] { return self.backend->combine_direct(lane, rows, view, print); }, done);
+        lane, "combine", step, [&] { return self.backend->combine_direct(lane, rows, view, print, stream); }, done);
     return;
   }
   self.run(
-      lane, "combine_send", step, [&] { return self.backend->combine_send(lane, rows, 0); },
+      lane, "combine_send", step, [&] { return self.backend->combine_send(lane, rows, 0, stream); },
       [&] { use.stage = Stage::combine_sent; });
   self.run(
-      lane, "combine_recv", step, [&] { return self.backend->combine_recv(lane, view, 0); }, done);
+      lane, "combine_recv", step, [&] { return self.backend->combine_recv(lane, view, 0, stream); }, done);
 }
 
 TensorView Engine::allocate(int lane, DType dtype, std::initializer_list<std::int64_t> shape) {
@@ -178,7 +183,7 @@ TensorView Engine::allocate(int lane, DType dtype, std::initializer_list<std::in
                     self.config.symmetric_bytes - std::min(begin, self.config.symmetric_bytes), bytes));
   }
   used = begin + bytes;
-  return TensorView::dense(self.backend->symmetric(lane) + begin, dtype, shape);
+  return TensorView::dense(self.backend->symmetric(lane) + begin, dtype, shape, self.device);
 }
 
 void Engine::set_placement(Placement placement) {
@@ -204,14 +209,23 @@ void Engine::abort(const std::string& reason) {
   impl_->backend->leave(Leaving::aborted, -1);
 }
 
+void Engine::status() {
+  if (impl_->trace) impl_->backend->tell_stamps(impl_->trace);
+  impl_->hear_news();
+}
+
 const Placement& Engine::placement() const { return impl_->placement; }
 bool Engine::healthy() const { return !impl_->failed; }
 const Config& Engine::config() const { return impl_->config; }
 int Engine::rank() const { return impl_->world.rank(); }
 int Engine::ranks() const { return impl_->world.size(); }
+Device Engine::device() const { return impl_->device; }
 bool Engine::direct() const { return impl_->direct; }
 std::size_t Engine::mapped_bytes() const { return impl_->backend->mapped_bytes(); }
 std::uint64_t Engine::late_wakes() const { return impl_->backend->late_wakes(); }
-void Engine::set_trace(std::function<void(const TraceEvent&)> sink) { impl_->trace = std::move(sink); }
+void Engine::set_trace(std::function<void(const TraceEvent&)> sink) {
+  impl_->trace = std::move(sink);
+  impl_->backend->stamp(static_cast<bool>(impl_->trace));
+}
 
 }  // namespace moelane

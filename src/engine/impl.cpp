@@ -34,7 +34,8 @@ Engine::Impl::Impl(World world_given, const Config& config_given, Placement plac
   check(placement);
   compare_with_peers();
   lanes.resize(static_cast<std::size_t>(config.in_flight));
-  backend = make_cpu_backend(world.impl(), config, view_of(placement));
+  backend = (world.impl().on_gpu() ? make_gpu_backend : make_cpu_backend)(world.impl(), config, view_of(placement));
+  device = backend->device();
   direct = shape_of(config, world.size(), world.rank()).direct;
 }
 
@@ -75,6 +76,7 @@ Engine::Impl::LaneUse& Engine::Impl::begin(int lane, const char* call, Stage nee
     throw Error(ErrorKind::argument,
                 fmt::format("lane is {}, allowed are 0 to {}", lane, config.in_flight - 1));
   }
+  if (!failed) hear_news();
   if (failed) {
     const std::lock_guard lock(mutex);
     throw Error(ErrorKind::aborted,
@@ -89,6 +91,25 @@ Engine::Impl::LaneUse& Engine::Impl::begin(int lane, const char* call, Stage nee
   return use;
 }
 
+void Engine::Impl::fail(const Report& report, const char* call, int lane, std::uint64_t step) {
+  const std::uint64_t farewell = report.peer >= 0 ? backend->farewell_of(report.peer) : 0;
+  Error error = error_of(report, {call, world.rank(), lane, step, config.timeout, farewell}, config);
+  if (report.fault == Fault::aborted) {
+    const std::lock_guard lock(mutex);
+    error = Error(ErrorKind::aborted, std::string(error.what()) + "; " + why);
+  }
+  if (report.failed()) {
+    end(error.what());
+    const bool aborted = report.fault == Fault::aborted;
+    backend->leave(aborted ? Leaving::aborted : Leaving::failed, aborted ? -1 : report.peer);
+  }
+  throw error;
+}
+
+void Engine::Impl::hear_news() {
+  if (const auto news = backend->news()) fail(news->report, news->call, news->lane, news->step);
+}
+
 void Engine::Impl::end(const std::string& sentence) {
   const std::lock_guard lock(mutex);
   if (!failed) why = sentence;
@@ -96,7 +117,7 @@ void Engine::Impl::end(const std::string& sentence) {
 }
 
 Input Engine::Impl::input_of(int lane, const char* call, const DispatchInput& in) {
-  const Input view = check_input(config, in);
+  const Input view = check_input(config, in, device);
   const Report kept = backend->keep(lane, view);
   if (kept.fault != Fault::none)
     throw error_of(kept, {call, world.rank(), lane, 0, config.timeout, 0}, config);

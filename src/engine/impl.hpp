@@ -50,30 +50,24 @@ class Engine::Impl {
   void run(int lane, const char* call, std::uint64_t step, const Body& body, const After& after) {
     std::int64_t begin_ns = 0;
     WaitContext context{this, lane, step, call};
-    if (trace) {
+    const bool traced = trace && device == Device::cpu;
+    if (traced) {
       begin_ns = now_ns();
       backend->observe_waits(lane, &Impl::on_wait, &context);
     }
     const Report report = body();
-    if (trace) {
+    if (traced) {
       backend->observe_waits(lane, nullptr, nullptr);
       trace({call, lane, step, -1, begin_ns, now_ns(), report.bytes});
     }
     if (report.fault == Fault::none || !report.failed()) after();
-    if (report.fault == Fault::none) return;
-    const std::uint64_t farewell = report.peer >= 0 ? backend->farewell_of(report.peer) : 0;
-    Error error = error_of(report, {call, world.rank(), lane, step, config.timeout, farewell}, config);
-    if (report.fault == Fault::aborted) {
-      const std::lock_guard lock(mutex);
-      error = Error(ErrorKind::aborted, std::string(error.what()) + "; " + why);
-    }
-    if (report.failed() && report.fault != Fault::bad_id) {
-      end(error.what());
-      const bool aborted = report.fault == Fault::aborted;
-      backend->leave(aborted ? Leaving::aborted : Leaving::failed, aborted ? -1 : report.peer);
-    }
-    throw error;
+    if (report.fault != Fault::none) fail(report, call, lane, step);
   }
+
+  // Throws what was reported, and ends the engine if it cannot go on.
+  [[noreturn]] void fail(const Report& report, const char* call, int lane, std::uint64_t step);
+  // Throws the next thing that finished calls of a GPU have found wrong, if there is any.
+  void hear_news();
 
   struct WaitContext {
     Impl* self;
@@ -97,6 +91,7 @@ class Engine::Impl {
   std::unique_ptr<Backend> backend;
   std::vector<LaneUse> lanes;
   std::function<void(const TraceEvent&)> trace;
+  Device device = Device::cpu;
   bool direct = false;
   std::atomic<bool> failed{false};
   std::mutex mutex;  // why

@@ -22,7 +22,6 @@ std::string shape_text(const TensorView& t) {
 
 void basics(const char* name, const TensorView& t, int ndim, const char* dims) {
   if (!t) refuse(name, "not given", fmt::format("a tensor {}", dims));
-  if (t.device != Device::cpu) refuse(fmt::format("{}.device", name), "cuda", "cpu in a world of CPU ranks");
   if (t.ndim != ndim) refuse(fmt::format("{}.shape", name), shape_text(t), dims);
   bool empty = false;
   for (int i = 0; i < ndim; ++i) {
@@ -41,6 +40,12 @@ void basics(const char* name, const TensorView& t, int ndim, const char* dims) {
              fmt::format("-{0} to {0} over {1} elements", most, t.shape[i]));
     }
   }
+}
+
+void device(const char* name, const TensorView& t, Device wanted) {
+  if (!t || t.device == wanted) return;
+  if (wanted == Device::cpu) refuse(fmt::format("{}.device", name), "cuda", "cpu in a world of CPU ranks");
+  refuse(fmt::format("{}.device", name), "cpu", "cuda in a world of GPU ranks");
 }
 
 void dtype(const char* name, const TensorView& t, DType wanted) {

@@ -12,8 +12,9 @@ namespace moelane::tensor_checks {
 
 [[noreturn]] void refuse(const std::string& what, const std::string& value, const std::string& allowed);
 std::string shape_text(const TensorView& t);
-// Given, on the CPU, of the right number of dimensions and dtype.
+// Given, of the right number of dimensions and dtype.
 void basics(const char* name, const TensorView& t, int ndim, const char* dims);
+void device(const char* name, const TensorView& t, Device wanted);  // if given
 void dtype(const char* name, const TensorView& t, DType wanted);
 void aligned_to(const char* name, const TensorView& t);
 void extent(const char* name, const TensorView& t, int dim, std::int64_t low, std::int64_t high,

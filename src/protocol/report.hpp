@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "core/hd.hpp"
+
 namespace moelane {
 
 // What a body found wrong; turned into a sentence by the engine. Trivially copyable, for the GPU's error
@@ -16,6 +18,7 @@ enum class Fault : std::uint8_t {
   other_tokens,     // ranks of one DP group bring different numbers of tokens, or more than max_tokens
   other_tensor,     // the peer's symmetric tensor lies elsewhere or has other strides
   bad_id,           // an expert id outside [-1, experts): token, k, value
+  bad_tokens,       // GPU: a number of tokens outside [0, limit]: value
   overflow,         // this rank's output is too small
   dropped,          // a peer's output was too small for some of this rank's rows
 };
@@ -31,7 +34,11 @@ struct Report {
   std::int64_t value = 0, limit = 0;  // a bad id and experts; rows needed and capacity
   std::uint64_t bytes = 0;            // moved by this call
 
-  bool failed() const { return fault != Fault::none && fault != Fault::overflow && fault != Fault::dropped; }
+  // Whether the engine cannot go on.
+  MOELANE_HD bool failed() const {
+    return fault != Fault::none && fault != Fault::overflow && fault != Fault::dropped &&
+           fault != Fault::bad_id && fault != Fault::bad_tokens;
+  }
 };
 
 }  // namespace moelane

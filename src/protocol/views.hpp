@@ -29,6 +29,7 @@ struct ExpertRows {
 
 struct Input {
   std::int32_t tokens = 0;
+  const std::int32_t* tokens_at = nullptr;  // GPU: where the number is, which is at most `tokens`
   MatrixView x, scales, ids, weights;
   bool wide_ids = false;  // int64
   std::int32_t scale_columns = 0, scale_bytes = 0;

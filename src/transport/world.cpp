@@ -1,5 +1,6 @@
 #include "moelane/world.hpp"
 
+#include "moelane/error.hpp"
 #include "transport/world_impl.hpp"
 
 namespace moelane {
@@ -16,6 +17,13 @@ void World::barrier() {
   const char nothing = 0;
   std::vector<char> all(static_cast<std::size_t>(size()));
   all_gather(&nothing, 1, all.data());
+}
+
+void World::barrier(Stream stream) { impl_->barrier(stream); }
+
+void detail::WorldImpl::barrier(Stream) {
+  throw Error(ErrorKind::argument, "barrier(stream) is for ranks on GPUs, allowed with transport " + transport() +
+                                       " is barrier()");
 }
 
 }  // namespace moelane

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "moelane/world.hpp"
 #include "transport/memory/peers.hpp"
 
 namespace moelane::detail {
@@ -36,6 +37,10 @@ class WorldImpl {
   virtual Heaps map_heaps(std::size_t committed, std::size_t bytes) = 0;
 
   virtual void all_gather(const void* mine, std::size_t bytes, void* all) = 0;
+
+  // Whether the heaps lie on GPUs; then put a barrier of all ranks on a stream.
+  virtual bool on_gpu() const { return false; }
+  virtual void barrier(Stream);
 
  protected:
   WorldImpl(int rank, int size, double timeout) : rank_(rank), size_(size), timeout_(timeout) {}

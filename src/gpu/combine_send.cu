@@ -1,0 +1,170 @@
+#include "gpu/kernels.hpp"
+#include "gpu/sum.cuh"
+#include "protocol/combine_put.hpp"
+
+// Combine, put way, where the experts are: copies every listed answer (or, with partial sums, one sum for each token
+// that is here) into the slots of all ranks of the token's group, then signals. Never waits.
+namespace moelane::gpu {
+namespace {
+
+constexpr int kTerms = 512;
+
+struct Answering {
+  const AnswerArgs& a;
+  const Lane<PeerHandle>& lane;
+
+  // One entry of the list: a token of a source, and which of its k.
+  struct Entry {
+    int source;
+    std::int32_t token, k;
+    const std::int32_t* ids;  // of the token
+    std::int32_t at;          // of k, in the source's arrays
+  };
+  __device__ Entry entry(std::int32_t i) const {
+    const Shape& shape = lane.shape();
+    const std::int32_t code = lane.own<const std::int32_t>(lane.at.received())[i];
+    const std::int32_t each = shape.share * shape.topk;
+    Entry e{code / each, code % each / shape.topk, code % shape.topk, nullptr, code % each};
+    e.ids = lane.own<const std::int32_t>(lane.at.routing_ids(e.source)) + e.token * shape.topk;
+    return e;
+  }
+  __device__ std::int32_t place(const Entry& e, std::int32_t k) const {
+    return lane.own<const std::int32_t>(lane.at.places(e.source))[e.token * lane.shape().topk + k];
+  }
+  // The slot at number `j` of the token's group; every rank begins with another one.
+  __device__ std::byte* slot(const Entry& e, int j) const {
+    const Shape& shape = lane.shape();
+    const int peer = e.source / shape.tp * shape.tp + (shape.rank + j) % shape.tp;
+    const std::uint64_t word = *lane.own<const std::uint64_t>(lane.at.signal(Signal::dispatch, e.source));
+    const Share share = share_of(tokens_of(word), shape.tp, e.source % shape.tp);
+    return lane.transport.peer_pointer(peer) + lane.at.answer(share.begin + e.token, e.k);
+  }
+  // Partial sums: what expert k of the token adds here.
+  __device__ Term term(const Entry& e, std::int32_t k) const {
+    const std::int32_t here = local_on(lane.placement, e.ids[k], lane.rank());
+    if (here < 0 || place(e, k) < 0) return {nullptr, 0};
+    const auto* weights = lane.own<const float>(lane.at.routing_weights(e.source));
+    return {a.rows.at(here, place(e, k)), weights[e.token * lane.shape().topk + k]};
+  }
+};
+
+// By the last block, after an overflow: for each group how many rows of every expert (by_rank: in all) were answered, to
+// the ranks of the group, with the signal.
+__device__ void signal_with_counts(const Block& block, const AnswerArgs& a) {
+  __shared__ std::int32_t lost;
+  const Lane<PeerHandle>& lane = a.job.lane;
+  const Shape& shape = lane.shape();
+  auto* kept = lane.own<std::int32_t>(lane.at.cursors());
+  for (int first = 0; first < shape.ranks; first += shape.tp) {
+    __syncthreads();
+    clear(kept, lane.at.kept_words());
+    if (threadIdx.x == 0) lost = 0;
+    __syncthreads();
+    for (int source = first; source < first + shape.tp; ++source) {
+      const auto* ids = lane.own<const std::int32_t>(lane.at.routing_ids(source));
+      const auto* places = lane.own<const std::int32_t>(lane.at.places(source));
+      const std::uint64_t word = *lane.own<const std::uint64_t>(lane.at.signal(Signal::dispatch, source));
+      const Share share = share_of(tokens_of(word), shape.tp, source % shape.tp);
+      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < share.count * shape.topk; i += kThreads) {
+        if (local_on(lane.placement, ids[i], lane.rank()) < 0) continue;
+        // As count_kept() of the CPU: a partial sum is sent even if it is of no row.
+        const bool answers =
+            !shape.by_rank || new_rank(lane.placement, ids + i / shape.topk * shape.topk, i % shape.topk) >= 0;
+        if (places[i] < 0 && (answers || a.partial_sums)) lost = 1;
+        if (answers && (places[i] >= 0 || a.partial_sums)) atomicAdd(&kept[shape.by_rank ? 0 : ids[i]], 1);
+      }
+    }
+    __syncthreads();
+    for (int peer = first; peer < first + shape.tp && lost != 0; ++peer) {
+      auto* to = reinterpret_cast<std::int32_t*>(lane.transport.peer_pointer(peer) + lane.at.kept(shape.rank));
+      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < lane.at.kept_words(); i += kThreads) to[i] = kept[i];
+    }
+    __syncthreads();
+    const int peer = first + static_cast<int>(threadIdx.x);
+    if (peer < first + shape.tp) {
+      lane.transport.signal(peer, lane.at.signal(Signal::combine, shape.rank),
+                            pack(block.epoch, combine_payload(WireWay::put, lost != 0, a.print)), SignalOp::set);
+    }
+  }
+}
+
+// All threads, when all answers of the block are written.
+__device__ void finish(const Block& block, const AnswerArgs& a, std::int32_t rows) {
+  const Lane<PeerHandle>& lane = a.job.lane;
+  const Shape& shape = lane.shape();
+  const std::uint64_t word = pack(block.epoch, combine_payload(WireWay::put, false, a.print));
+  const bool dropped = lane.state().dropped != 0;
+  const bool last = dropped ? block.last() : block.last_and_signal(lane.at.signal(Signal::combine, shape.rank), word);
+  if (last && dropped) signal_with_counts(block, a);
+  if (last && threadIdx.x == 0) lane.state().received = 0;
+  block.end(threadIdx.x == 0 ? static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(shape.answer_bytes) : 0);
+}
+
+// The slots of the rows [first, first + n) of the list, tp each.
+__device__ void find_slots(const Answering& answering, std::int32_t first, std::int32_t n, std::byte** to) {
+  const std::int32_t tp = answering.lane.shape().tp;
+  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n * tp; i += kThreads) {
+    to[i] = answering.slot(answering.entry(first + i / tp), i % tp);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 1) answer_kernel(const __grid_constant__ AnswerArgs a) {
+  __shared__ std::byte* to[kBatch];
+  __shared__ const std::byte* from[kBatch];
+  const Lane<PeerHandle>& lane = a.job.lane;
+  const Block block(a.job);
+  if (block.dead()) return;
+  const Answering answering{a, lane};
+  const std::int32_t tp = lane.shape().tp, most = kBatch / tp;
+  const Range own = slice_of(lane.state().received, gridDim.x, blockIdx.x);
+  for (std::int32_t first = own.begin; first < own.end; first += most) {
+    const std::int32_t n = own.end - first < most ? own.end - first : most;
+    find_slots(answering, first, n, to);
+    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += kThreads) {
+      const Answering::Entry e = answering.entry(first + i);
+      from[i] = a.rows.at(lane.placement.local_of[e.ids[e.k]], answering.place(e, e.k));
+    }
+    __syncthreads();
+    copy_rows<7>(a.by, n, tp, to, lane.shape().answer_bytes, [&](std::int32_t row) { return from[row]; });
+    __syncthreads();
+  }
+  finish(block, a, (own.end - own.begin) * tp);
+}
+
+template <DType in, int n>
+__global__ void __launch_bounds__(kThreads, 1) partial_sum_kernel(const __grid_constant__ AnswerArgs a) {
+  __shared__ std::byte* to[kBatch];
+  __shared__ Term terms[kTerms];
+  const Lane<PeerHandle>& lane = a.job.lane;
+  const Block block(a.job);
+  if (block.dead()) return;
+  const Answering answering{a, lane};
+  const std::int32_t tp = lane.shape().tp, topk = lane.shape().topk;
+  const std::int32_t most = kTerms / topk < kBatch / tp ? kTerms / topk : kBatch / tp;
+  const std::int32_t chunks = chunks_of<n>(a.hidden);
+  const Range own = slice_of(lane.state().received, gridDim.x, blockIdx.x);
+  for (std::int32_t first = own.begin; first < own.end; first += most) {
+    const std::int32_t rows = own.end - first < most ? own.end - first : most;
+    find_slots(answering, first, rows, to);
+    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < rows * topk; i += kThreads) {
+      terms[i] = answering.term(answering.entry(first + i / topk), i % topk);
+    }
+    __syncthreads();
+    for (std::int32_t unit = static_cast<std::int32_t>(threadIdx.x / 32); unit < rows * chunks; unit += kThreads / 32) {
+      const std::int32_t row = unit / chunks;
+      sum_chunk<in, n>(terms + row * topk, topk, a.hidden, unit % chunks, DType::bf16, false, to + row * tp, tp);
+    }
+    __syncthreads();
+  }
+  finish(block, a, (own.end - own.begin) * tp);
+}
+
+}  // namespace
+
+void launch_combine_send(const AnswerArgs& args, const Launch& launch) {
+  if (!args.partial_sums) return run(answer_kernel, args, launch);
+  with_type(args.type, args.by == Width::sixteen,
+            [&]<DType in, int n>() { run(partial_sum_kernel<in, n>, args, launch); });
+}
+
+}  // namespace moelane::gpu

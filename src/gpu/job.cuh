@@ -1,0 +1,169 @@
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/lane.hpp"
+#include "transport/peer/handle.cuh"
+
+// What every kernel of a lane has in common: how it begins, waits, ends, and says what it found wrong.
+namespace moelane::gpu {
+
+inline constexpr int kThreads = 512;  // of a block
+
+enum class Call : std::int32_t { dispatch_send, dispatch_recv, combine_send, combine_recv, dispatch, combine };
+inline constexpr int kCalls = 6;
+
+// A report on its way to the host, in host memory. The kernel writes it while `news` is 0; the host reads it and
+// clears `news`.
+struct Notice {
+  std::uint32_t news;
+  Call call;
+  std::uint64_t step;
+  Report report;
+};
+// Of each lane: what makes a step invalid, and what ends the engine.
+enum class Grade : std::int32_t { mild, fatal };
+inline constexpr int kGrades = 2;
+
+// What the blocks of a lane's kernels share, in the card's memory.
+struct Desk {
+  std::uint32_t blocks_done;       // of the running kernel; wraps to 0
+  std::uint64_t claimed[kGrades];  // the last call that has reported
+  std::uint32_t first_bad;         // the first bad id of the running dispatch as token * topk + k, or kNone
+  std::uint32_t first_dropped;     // direct: the first of the own rows that a peer had no room for, or kNone
+};
+inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+// When a block did what, in nanoseconds of the card's clock.
+struct Stamp {
+  std::uint64_t step, begin, wait_begin, wait_end, end, bytes;
+};
+
+struct Job {
+  Lane<PeerHandle> lane;
+  Call call;
+  Desk* desk;
+  Notice* notices;       // [kGrades]
+  std::uint32_t* dead;   // of the engine: set when it cannot go on
+  Stamp* stamps;         // [blocks], or null
+  const std::uint32_t* where;  // [experts]: rank << 16 | local number
+  std::int32_t* scratch;       // [blocks][2][keys] where shared memory is too small, else null
+};
+
+// One block's view of its call.
+class Block {
+ public:
+  __device__ explicit Block(const Job& given) : job(given), epoch(given.lane.state().epoch) {
+    if (job.stamps != nullptr && threadIdx.x == 0) {
+      stamp().step = step();
+      stamp().begin = now_ns();
+      stamp().wait_begin = stamp().wait_end = stamp().end = stamp().bytes = 0;
+    }
+  }
+
+  // The step that the call belongs to.
+  __device__ std::uint64_t step() const {
+    const bool dispatches = job.call == Call::dispatch_send || job.call == Call::dispatch_recv || job.call == Call::dispatch;
+    return epoch + (dispatches ? 1 : 0);
+  }
+  __device__ bool dead() const { return *const_cast<const volatile std::uint32_t*>(job.dead) != 0; }
+
+  // By one thread. The first report of a grade in a call is passed on, unless the host has not read the one before.
+  __device__ __noinline__ void tell(const Report& report) const {
+    const Grade grade = report.failed() ? Grade::fatal : Grade::mild;
+    const int g = static_cast<int>(grade);
+    const std::uint64_t tag = step() * kCalls + static_cast<std::uint64_t>(job.call) + 1;
+    auto* const claimed = reinterpret_cast<unsigned long long*>(&job.desk->claimed[g]);
+    if (atomicExch(claimed, tag) == tag) return;
+    if (grade == Grade::fatal) *const_cast<volatile std::uint32_t*>(job.dead) = 1;
+    volatile Notice& notice = job.notices[g];
+    if (notice.news != 0) return;
+    const_cast<Notice&>(notice).call = job.call;
+    const_cast<Notice&>(notice).step = step();
+    const_cast<Notice&>(notice).report = report;
+    system_fence();
+    notice.news = 1;
+  }
+
+  // Every thread of the block: `failed` in one is failed in all.
+  __device__ static bool fine(bool failed) { return __syncthreads_or(failed ? 1 : 0) == 0; }
+
+  __device__ void wait_begins() const {
+    if (job.stamps != nullptr && threadIdx.x == 0) stamp().wait_begin = now_ns();
+  }
+  __device__ void wait_ends() const {
+    if (job.stamps != nullptr && threadIdx.x == 0) stamp().wait_end = now_ns();
+  }
+  // `bytes` of this thread's; all threads.
+  __device__ void end(std::uint64_t bytes) const {
+    if (job.stamps == nullptr) return;
+    if (bytes != 0) atomicAdd(reinterpret_cast<unsigned long long*>(&stamp().bytes), bytes);
+    if (threadIdx.x == 0) stamp().end = now_ns();
+  }
+
+  // Whether this is the last block of the call to come here; it then knows all that the others have written, and so
+  // do peers who see what its thread 0 stores next. Of a block that is not, no thread may touch what peers see any
+  // more.
+  __device__ bool last() const {
+    return last_and([] {});
+  }
+  // And raises a word at every rank if so. One fence serves all; the stores are on their way together.
+  __device__ bool last_and_signal(std::uint64_t at, std::uint64_t word) const {
+    return last_and([&] { signal_all(at, word); });
+  }
+
+  // By one thread that has fenced.
+  __device__ void signal_all(std::uint64_t at, std::uint64_t word) const {
+    const int ranks = job.lane.shape().ranks, me = job.lane.rank();
+    for (int i = 1; i <= ranks; ++i) {
+      job.lane.transport.relaxed_signal(me + i < ranks ? me + i : me + i - ranks, at, word);
+    }
+  }
+
+  // One thread, one source. False when the word does not come; this has been told.
+  __device__ __noinline__ bool wait_for(const Wait& wait, Phase phase, std::uint64_t& word) const {
+    Report report;
+    if (await(job.lane, wait, phase, word, report)) return true;
+    tell(report);
+    return false;
+  }
+  __device__ __noinline__ bool refuse_peer(Fault fault, Phase phase, int peer, std::uint64_t seen,
+                                           std::uint64_t needed) const {
+    Report report;
+    refuse(report, fault, phase, peer, seen, needed);
+    tell(report);
+    return false;
+  }
+
+  const Job& job;
+  const std::uint64_t epoch;  // steps whose dispatch has been received
+
+ private:
+  template <class Then>
+  __device__ bool last_and(const Then& then) const {
+    __shared__ bool is_last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      system_fence();
+      is_last = gridDim.x == 1 || atomicInc(&job.desk->blocks_done, gridDim.x - 1) == gridDim.x - 1;
+      if (is_last) {
+        if (gridDim.x > 1) system_fence();
+        then();
+      }
+    }
+    __syncthreads();
+    return is_last;
+  }
+  __device__ Stamp& stamp() const { return job.stamps[blockIdx.x]; }
+};
+
+// What of `n` block `block` of `blocks` does: [begin, end).
+struct Range {
+  std::int32_t begin, end;
+};
+__device__ inline Range slice_of(std::int32_t n, std::uint32_t blocks, std::uint32_t block) {
+  const auto at = [&](std::uint32_t b) { return static_cast<std::int32_t>(static_cast<std::int64_t>(n) * b / blocks); };
+  return {at(block), at(block + 1)};
+}
+
+}  // namespace moelane::gpu

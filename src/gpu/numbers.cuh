@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gpu/job.cuh"
+
+// Numbering: the place of an entry among those of its key, in the order of the entries. A block counts the entries
+// before its slice (in any order), then numbers its slice, a warp at a time. Entries are (token, k) pairs, keys are
+// experts or ranks; a negative key is not counted.
+namespace moelane::gpu {
+
+inline constexpr int kBatch = 1024;  // entries that a block numbers and moves at a time
+
+// For the whole block. key(i) may be asked by any thread.
+template <class Key>
+__device__ void count(Range entries, std::int32_t* counters, const Key& key) {
+  for (std::int32_t i = entries.begin + static_cast<std::int32_t>(threadIdx.x); i < entries.end;
+       i += static_cast<std::int32_t>(blockDim.x)) {
+    const std::int32_t k = key(i);
+    if (k >= 0) atomicAdd(&counters[k], 1);
+  }
+}
+
+__device__ inline void clear(std::int32_t* words, std::int32_t n) {
+  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += static_cast<std::int32_t>(blockDim.x)) {
+    words[i] = 0;
+  }
+}
+
+// For one warp: numbers[i] of the keys[i], from cursor[key] on, which it moves on.
+__device__ inline void number(const std::int32_t* keys, std::int32_t n, std::int32_t* cursor, std::int32_t* numbers) {
+  const unsigned lane = threadIdx.x % 32;
+  for (std::int32_t base = 0; base < n; base += 32) {
+    const std::int32_t i = base + static_cast<std::int32_t>(lane);
+    const std::int32_t key = i < n ? keys[i] : -1;
+    const unsigned same = __match_any_sync(~0U, key);
+    const int leader = __ffs(static_cast<int>(same)) - 1;
+    std::int32_t first = 0;
+    if (key >= 0 && static_cast<int>(lane) == leader) {
+      first = cursor[key];
+      cursor[key] = first + __popc(same);
+    }
+    first = __shfl_sync(~0U, first, leader);
+    if (i < n) numbers[i] = key < 0 ? -1 : first + __popc(same & ((1U << lane) - 1));
+    __syncwarp();
+  }
+}
+
+// For one warp: adds to first[item(i)] the sum of what comes before i in [begin, end); value(i) is its own.
+template <class Item, class Value>
+__device__ void add_offsets(Range range, std::int32_t* first, const Item& item, const Value& value) {
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  std::int32_t carry = 0;
+  for (std::int32_t base = range.begin; base < range.end; base += 32) {
+    const std::int32_t i = base + lane;
+    const std::int32_t own = i < range.end ? value(item(i)) : 0;
+    std::int32_t sum = own;
+    for (int step = 1; step < 32; step *= 2) {
+      const std::int32_t below = __shfl_up_sync(~0U, sum, step);
+      if (lane >= step) sum += below;
+    }
+    if (i < range.end) first[item(i)] += carry + sum - own;
+    carry += __shfl_sync(~0U, sum, 31);
+  }
+}
+
+// What a block looks up and counts all the time, in shared memory where it fits: where experts are, running numbers,
+// totals.
+struct Tables {
+  const std::uint32_t* where;
+  std::int32_t *cursor, *total;
+
+  // For the whole block; ends without a barrier.
+  __device__ Tables(const Job& job, std::int32_t* shared, std::int32_t keys) {
+    const std::int32_t experts = job.lane.shape().experts;
+    if (job.scratch != nullptr) {
+      where = job.where;
+      cursor = scratch(job, keys);
+    } else {
+      auto* const copy = reinterpret_cast<std::uint32_t*>(shared);
+      for (std::int32_t e = static_cast<std::int32_t>(threadIdx.x); e < experts; e += static_cast<std::int32_t>(blockDim.x)) {
+        copy[e] = job.where[e];
+      }
+      where = copy;
+      cursor = shared + experts;
+    }
+    total = cursor + keys;
+    clear(cursor, 2 * keys);
+  }
+  __device__ static std::int32_t* scratch(const Job& job, std::int32_t keys) {
+    return job.scratch + static_cast<std::int64_t>(blockIdx.x) * 2 * keys;
+  }
+  __device__ std::int32_t rank(std::int32_t expert) const { return static_cast<std::int32_t>(where[expert] >> 16); }
+  __device__ std::int32_t local(std::int32_t expert) const { return static_cast<std::int32_t>(where[expert] & 0xFFFF); }
+};
+
+}  // namespace moelane::gpu

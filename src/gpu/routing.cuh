@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gpu/rows.cuh"
+#include "protocol/routing.hpp"
+
+// The routing that a rank brings, as kernels read it: ids outside [-1, experts) count as -1, a number of tokens
+// outside [0, max] as 0.
+namespace moelane::gpu {
+
+struct Tokens {
+  std::int32_t count, wrong;  // `wrong`: what was given, where it counts as 0
+  bool right;
+};
+__device__ inline Tokens tokens_in(const Input& in) {
+  if (in.tokens_at == nullptr) return {in.tokens, 0, true};
+  const std::int32_t given = *in.tokens_at;
+  const bool right = given >= 0 && given <= in.tokens;
+  return {right ? given : 0, given, right};
+}
+
+__device__ inline std::int64_t raw_id(const Input& in, std::int32_t token, std::int32_t k) {
+  const std::byte* from = in.ids.at(token, k);
+  return in.wide_ids ? *reinterpret_cast<const std::int64_t*>(from) : *reinterpret_cast<const std::int32_t*>(from);
+}
+__device__ inline std::int32_t id_of(const Input& in, std::int32_t experts, std::int32_t token, std::int32_t k) {
+  const std::int64_t id = raw_id(in, token, k);
+  return id >= 0 && id < experts ? static_cast<std::int32_t>(id) : -1;
+}
+
+// Keeps one entry of the routing for combine, and returns its id. Every entry of the group's tokens is kept by one
+// thread of the rank.
+__device__ inline std::int32_t keep(const Job& job, const Input& in, std::int32_t token, std::int32_t k) {
+  const Lane<PeerHandle>& lane = job.lane;
+  const std::int32_t entry = token * lane.shape().topk + k;
+  const std::int64_t raw = raw_id(in, token, k);
+  const bool good = raw >= -1 && raw < lane.shape().experts;
+  if (!good) atomicMin(&job.desk->first_bad, static_cast<std::uint32_t>(entry));
+  const std::int32_t id = good ? static_cast<std::int32_t>(raw) : -1;
+  lane.own<std::int32_t>(lane.at.own_ids())[entry] = id;
+  lane.own<float>(lane.at.own_weights())[entry] = *reinterpret_cast<const float*>(in.weights.at(token, k));
+  return id;
+}
+
+// By one thread of the last block of a dispatch: what all blocks have found wrong with the input.
+__device__ inline void tell_bad_input(const Block& block, const Input& in) {
+  const Tokens tokens = tokens_in(in);
+  Report report;
+  if (!tokens.right) {
+    report.fault = Fault::bad_tokens;
+    report.value = tokens.wrong;
+    report.limit = in.tokens;
+    block.tell(report);
+  }
+  Desk& desk = *block.job.desk;
+  if (desk.first_bad == kNone) return;
+  const std::int32_t topk = block.job.lane.shape().topk;
+  report.fault = Fault::bad_id;
+  report.token = static_cast<std::int32_t>(desk.first_bad) / topk;
+  report.k = static_cast<std::int32_t>(desk.first_bad) % topk;
+  report.value = raw_id(in, report.token, report.k);
+  report.limit = block.job.lane.shape().experts;
+  desk.first_bad = kNone;
+  block.tell(report);
+}
+
+}  // namespace moelane::gpu
