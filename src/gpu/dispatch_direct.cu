@@ -130,19 +130,14 @@ struct Direct {
     return true;
   }
 
-  // One thread: the caller's counts and offsets. True when some rows found no room.
-  __device__ __noinline__ bool write_out_counts(const std::int32_t* totals) const {
-    const PlacementView& placement = lane.placement;
-    const int me = lane.rank();
-    const std::int32_t locals = placement.local_experts(me);
-    const std::int32_t* own = placement.by_rank + placement.first[me];
-    const std::int64_t rows = ranked() ? totals[experts + me] : 0;
+  // One warp: the caller's counts and offsets.
+  __device__ __noinline__ void write_out_counts(const std::int32_t* totals) const {
+    const std::int32_t* own = lane.placement.by_rank + lane.placement.first[lane.rank()];
     Report report;
-    write_counts(
-        a.out, locals, rows, [&](std::int32_t local) { return std::int64_t{totals[own[local]]}; }, placement, me,
-        report);
+    write_counts_together(
+        block, a.out, ranked() ? totals[experts + lane.rank()] : 0,
+        [&](std::int32_t local) { return totals[own[local]]; }, report);
     if (report.fault != Fault::none) block.tell(report);
-    return report.fault == Fault::overflow;
   }
 
   // Contiguous layout: where each expert begins in its rank's output. A warp takes a rank.
@@ -305,8 +300,7 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
     direct.add_firsts(tables);
     __syncthreads();
   }
-  const bool counts = blockIdx.x == gridDim.x - 1 && threadIdx.x == blockDim.x - 1;
-  if (counts) direct.write_out_counts(tables.total);
+  if (blockIdx.x == gridDim.x - 1 && threadIdx.x >= blockDim.x - 32) direct.write_out_counts(tables.total);
 
   std::uint64_t rows = 0;
   for (int j = 0; j < shape.tp; ++j) {

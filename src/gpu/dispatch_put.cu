@@ -8,24 +8,26 @@
 namespace moelane::gpu {
 namespace {
 
-// By the blocks of the sender in turn: the routing of the own share, to the peers' blocks for this source.
+// By the threads of all blocks: the routing of the own share, to the peers' blocks for this source.
 __device__ void send_routing(const SendArgs& a, std::int32_t tokens) {
   const Lane<PeerHandle>& lane = a.job.lane;
   const Shape& shape = lane.shape();
   const Share share = lane.own_share(tokens);
-  const std::int32_t n = share.count * shape.topk;
-  for (int p = static_cast<int>(blockIdx.x); p < shape.ranks; p += static_cast<int>(gridDim.x)) {
-    std::byte* const to = lane.transport.peer_pointer((shape.rank + p) % shape.ranks);
-    auto* const ids = reinterpret_cast<std::int32_t*>(to + lane.at.routing_ids(shape.rank));
-    auto* const weights = reinterpret_cast<float*>(to + lane.at.routing_weights(shape.rank));
-    if (threadIdx.x == 0) {
-      reinterpret_cast<RoutingHeader*>(to + lane.at.routing(shape.rank))->fingerprint = lane.placement.fingerprint;
+  const auto thread = static_cast<std::int32_t>(blockIdx.x * kThreads + threadIdx.x);
+  const auto threads = static_cast<std::int32_t>(gridDim.x * kThreads);
+  for (std::int32_t i = thread; i < share.count * shape.topk; i += threads) {
+    const std::int32_t token = share.begin + i / shape.topk, k = i % shape.topk;
+    const std::int32_t id = id_of(a.in, shape.experts, token, k);
+    const float weight = shape.weights ? *reinterpret_cast<const float*>(a.in.weights.at(token, k)) : 0;
+    for (int p = 1; p <= shape.ranks; ++p) {
+      std::byte* const to = lane.transport.peer_pointer((shape.rank + p) % shape.ranks);
+      reinterpret_cast<std::int32_t*>(to + lane.at.routing_ids(shape.rank))[i] = id;
+      if (shape.weights) reinterpret_cast<float*>(to + lane.at.routing_weights(shape.rank))[i] = weight;
     }
-    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += kThreads) {
-      const std::int32_t token = share.begin + i / shape.topk, k = i % shape.topk;
-      ids[i] = id_of(a.in, shape.experts, token, k);
-      if (shape.weights) weights[i] = *reinterpret_cast<const float*>(a.in.weights.at(token, k));
-    }
+  }
+  if (thread < shape.ranks) {
+    std::byte* const to = lane.transport.peer_pointer(thread);
+    reinterpret_cast<RoutingHeader*>(to + lane.at.routing(shape.rank))->fingerprint = lane.placement.fingerprint;
   }
 }
 
@@ -204,15 +206,13 @@ struct Receive {
     add(Range{0, end}, tables.total, true);
   }
 
-  // One thread: the caller's counts and offsets.
+  // One warp: the caller's counts and offsets.
   __device__ __noinline__ void write_out_counts() const {
-    const int me = lane.rank();
-    const std::int32_t* totals = tables.total;
     Report report;
-    write_counts(
-        a.out, lane.placement.local_experts(me), ranked() ? totals[row_key()] : 0,
-        [&](std::int32_t local_expert) { return std::int64_t{totals[local_expert]}; }, lane.placement, me, report);
-    lane.state().dropped = report.fault == Fault::overflow ? 1 : 0;
+    write_counts_together(
+        block, a.out, ranked() ? tables.total[row_key()] : 0,
+        [&](std::int32_t local_expert) { return tables.total[local_expert]; }, report);
+    if (threadIdx.x % 32 == 0) lane.state().dropped = report.fault == Fault::overflow ? 1 : 0;
     if (report.fault != Fault::none) block.tell(report);
   }
 
@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __g
         Range{0, lane.placement.local_experts(shape.rank)}, tables.cursor, [](std::int32_t i) { return i; },
         [&](std::int32_t i) { return static_cast<std::int32_t>(aligned(tables.total[i], a.out.alignment)); });
   }
-  if (counts && tid == kThreads - 1) receive.write_out_counts();
+  if (counts && tid >= kThreads - 32) receive.write_out_counts();
   __syncthreads();
   std::uint64_t rows = 0;
   for (std::int32_t t = own.begin; t < own.end; t += most) {

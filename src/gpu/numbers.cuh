@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "gpu/job.cuh"
+#include "protocol/routing.hpp"
 
 // Numbering: the place of an entry among those of its key, in the order of the entries. A block counts the entries
 // before its slice (in any order), then numbers its slice, a warp at a time. Entries are (token, k) pairs, keys are
@@ -62,6 +63,39 @@ __device__ void add_offsets(Range range, std::int32_t* first, const Item& item, 
     if (i < range.end) first[item(i)] += carry + sum - own;
     carry += __shfl_sync(~0U, sum, 31);
   }
+}
+
+// For one warp: the caller's counts and offsets, as write_counts() says, from the rows that each local expert would need.
+// Its one thread takes longer than a whole dispatch of few tokens, so it is asked only where rows find no room.
+template <class Needed>
+__device__ void write_counts_together(const Block& block, const Output& out, std::int64_t rows_in_all,
+                                      const Needed& needed, Report& report) {
+  const PlacementView& placement = block.job.lane.placement;
+  const int me = block.job.lane.rank();
+  const std::int32_t locals = placement.local_experts(me), lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  const bool contiguous = out.layout == Layout::contiguous;
+  std::int64_t carry = 0;
+  bool full = out.layout == Layout::ranked && rows_in_all > out.capacity;
+  for (std::int32_t base = 0; base < locals; base += 32) {
+    const std::int32_t local = base + lane, rows = local < locals ? needed(local) : 0;
+    std::int64_t at = contiguous ? aligned(rows, out.alignment) : 0;
+    for (int step = 1; contiguous && step < 32; step *= 2) {
+      const std::int64_t below = __shfl_up_sync(~0U, at, step);
+      if (lane >= step) at += below;
+    }
+    const std::int64_t end = carry + at, begin = contiguous ? end - aligned(rows, out.alignment) : 0;
+    carry = __shfl_sync(~0U, end, 31);
+    full = full || (out.layout != Layout::ranked && rows > 0 && begin + rows > out.capacity) || carry > out.capacity;
+    if (local >= locals) continue;
+    out.expert_counts[local] = rows;
+    if (contiguous) out.expert_offsets[local] = static_cast<std::int32_t>(begin);
+  }
+  if (lane == 0 && contiguous) out.expert_offsets[locals] = static_cast<std::int32_t>(carry);
+  if (lane == 0 && out.layout == Layout::ranked) *out.row_count = static_cast<std::int32_t>(rows_in_all);
+  __syncwarp();
+  if (__any_sync(~0U, full ? 1 : 0) == 0 || lane != 0) return;
+  write_counts(
+      out, locals, rows_in_all, [&](std::int32_t local) { return std::int64_t{needed(local)}; }, placement, me, report);
 }
 
 // What a block looks up and counts all the time, in shared memory where it fits: where experts are, running numbers,
