@@ -87,14 +87,14 @@ class GpuBackend final : public Backend {
     SendArgs args{job(lane, Call::dispatch_send), in, Alignment().with(in.x).with(shape_.row_bytes).width(), {}};
     args.scales = scales_of(in.scale_columns, in.scale_bytes, in.scales.column_stride, in.scale_bytes,
                             Alignment().with(in.scales));
-    return start(launch_dispatch_send, args, by_tokens(in.tokens), 0, stream);
+    return start(launch_dispatch_send, args, by_entries(in.tokens), 0, stream);
   }
   Report dispatch_recv(int lane, const Output& out, Stream stream) override {
     ReceiveArgs args{job(lane, Call::dispatch_recv), out, Alignment().with(out.x).with(shape_.row_bytes).width(), {},
                      config_.partial_sums};
     args.scales = scales_of(out.scale_columns, out.scale_bytes, out.scale_bytes, out.scales.column_stride,
                             Alignment().with(out.scales));
-    return start(launch_dispatch_receive, args, blocks_, shared_bytes(), stream);
+    return start(launch_dispatch_receive, args, blocks_, shared_bytes() + kStaged * sizeof(std::uint16_t), stream);
   }
   Report combine_send(int lane, const ExpertRows& rows, std::uint64_t print, Stream stream) override {
     Alignment alignment = Alignment().with(rows);
@@ -112,7 +112,7 @@ class GpuBackend final : public Backend {
                     Alignment().with(in.x).with(out.x).with(shape_.row_bytes).width(), {}};
     args.scales = scales_of(in.scale_columns, in.scale_bytes, in.scales.column_stride, out.scales.column_stride,
                             Alignment().with(in.scales).with(out.scales));
-    return start(launch_dispatch_direct, args, by_tokens(in.tokens), shared_bytes(), stream);
+    return start(launch_dispatch_direct, args, by_entries(in.tokens), shared_bytes(), stream);
   }
   Report combine_direct(int lane, const ExpertRows& rows, const CombineOutput& out, std::uint64_t print,
                         Stream stream) override {
@@ -174,8 +174,10 @@ class GpuBackend final : public Backend {
     one.stamps = stamping_ ? stamps_->of(lane, call) : nullptr;
     return one;
   }
-  // A block for each token at most: more would only wait.
-  int by_tokens(std::int32_t tokens) const { return std::clamp(tokens, 1, blocks_); }
+  // A block for each (token, k) at most: more would only wait.
+  int by_entries(std::int32_t tokens) const {
+    return static_cast<int>(std::clamp<std::int64_t>(std::int64_t{tokens} * config_.topk, 1, blocks_));
+  }
   std::size_t shared_bytes() const { return scratch_ == nullptr ? tables_bytes_ : 0; }
   bool whole_packs(DType type) const { return config_.hidden % (type == DType::fp32 ? 4 : 8) == 0; }
 
@@ -186,7 +188,7 @@ class GpuBackend final : public Backend {
     const bool aligned = alignment.wide() && whole_packs(out.in_type);
     const CombineArgs args{job(lane, call), rows, out, print, call == Call::combine, aligned};
     const std::int64_t pieces = tokens(lane) * ((out.hidden + 255) / 256);  // as sum_chunk of 16-bit elements
-    const int blocks = static_cast<int>(std::clamp<std::int64_t>((pieces + 7) / 8, 1, blocks_));
+    const int blocks = static_cast<int>(std::clamp<std::int64_t>((pieces + 3) / 4, 1, blocks_));
     return start(launch_combine, args, blocks, call == Call::combine ? 0 : shared_bytes(), stream);
   }
 

@@ -10,7 +10,7 @@ namespace moelane::gpu {
 namespace {
 
 constexpr int kTerms = 512;
-constexpr int kSumThreads = 768;  // as many as the registers of a multiprocessor allow
+constexpr int kSumThreads = 896;  // as many as the registers allow; 28 warps are a row of 7168 16-bit elements
 
 struct Table {
   Term term[kTerms];
@@ -41,14 +41,13 @@ struct Combine {
   }
 
   // One thread of the call: who had no room for rows of this group.
-  __device__ __noinline__ void tell_dropped(bool dropped) const {
+  __device__ __noinline__ void tell_dropped(std::uint32_t first_dropped, bool dropped) const {
     Report report;
     report.fault = Fault::dropped;
     if (a.direct) {
-      std::uint32_t& first = a.job.desk->first_dropped;
-      if (first == kNone) return;
-      report.peer = lane.placement.rank_of[lane.own<const std::int32_t>(lane.at.own_ids())[first]];
-      first = kNone;
+      if (first_dropped == kNone) return;
+      report.peer = lane.placement.rank_of[lane.own<const std::int32_t>(lane.at.own_ids())[first_dropped]];
+      a.job.desk->first_dropped = kNone;
     } else {
       if (!dropped) return;
       for (report.peer = 0; !source_dropped(report.peer);) ++report.peer;
@@ -99,9 +98,12 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   const Lane<PeerHandle>& lane = a.job.lane;
   const Shape& shape = lane.shape();
   const Block block(a.job);
-  if (block.dead()) return;
+  const bool dead = block.dead();
   const Combine combine{a, lane, block};
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
+  // The thread that tells has read early what there may be to tell.
+  const bool tells = blockIdx.x == gridDim.x - 1 && tid == kSumThreads - 1;
+  const std::uint32_t first_dropped = tells ? a.job.desk->first_dropped : kNone;
   if (a.direct && blockIdx.x == 0 && threadIdx.x == 0) {
     system_fence();
     block.signal_all(lane.at.signal(Signal::combine, shape.rank),
@@ -125,11 +127,11 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
 
   block.wait_begins();
   bool fine = true, dropped = false;
-  if (tid < shape.ranks) fine = combine.await_source(tid, dropped);
-  if (!Block::fine(!fine)) return;
-  dropped = __syncthreads_or(dropped ? 1 : 0) != 0;
+  if (tid < shape.ranks && !dead) fine = combine.await_source(tid, dropped);
+  const int found = __syncthreads_or((dropped ? 1 : 0) | (fine && !dead ? 0 : 2));
+  if (found > 1) return;
+  dropped = found == 1;
   block.wait_ends();
-  if (blockIdx.x == 0 && tid == 0) combine.tell_dropped(dropped);
   auto* const cursor = a.job.scratch == nullptr ? shared : Tables::scratch(a.job, shape.experts + shape.ranks);
   if (dropped) {
     clear(cursor, shape.experts + shape.ranks);
@@ -167,6 +169,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
                        a.out.out_type, a.out.accumulate, &to, 1);
     }
   }
+  if (tells) combine.tell_dropped(first_dropped, dropped);
   block.end(0);
 }
 

@@ -8,6 +8,7 @@ namespace moelane::gpu {
 namespace {
 
 constexpr int kTerms = 512;
+constexpr int kSendThreads = 512;  // fewer have more registers each, for more rows on their way
 
 struct Answering {
   const AnswerArgs& a;
@@ -65,7 +66,7 @@ __device__ void signal_with_counts(const Block& block, const AnswerArgs& a) {
       const auto* places = lane.own<const std::int32_t>(lane.at.places(source));
       const std::uint64_t word = *lane.own<const std::uint64_t>(lane.at.signal(Signal::dispatch, source));
       const Share share = share_of(tokens_of(word), shape.tp, source % shape.tp);
-      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < share.count * shape.topk; i += kThreads) {
+      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < share.count * shape.topk; i += kSendThreads) {
         if (local_on(lane.placement, ids[i], lane.rank()) < 0) continue;
         // As count_kept() of the CPU: a partial sum is sent even if it is of no row.
         const bool answers =
@@ -77,7 +78,7 @@ __device__ void signal_with_counts(const Block& block, const AnswerArgs& a) {
     __syncthreads();
     for (int peer = first; peer < first + shape.tp && lost != 0; ++peer) {
       auto* to = reinterpret_cast<std::int32_t*>(lane.transport.peer_pointer(peer) + lane.at.kept(shape.rank));
-      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < lane.at.kept_words(); i += kThreads) to[i] = kept[i];
+      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < lane.at.kept_words(); i += kSendThreads) to[i] = kept[i];
     }
     __syncthreads();
     const int peer = first + static_cast<int>(threadIdx.x);
@@ -103,12 +104,12 @@ __device__ void finish(const Block& block, const AnswerArgs& a, std::int32_t row
 // The slots of the rows [first, first + n) of the list, tp each.
 __device__ void find_slots(const Answering& answering, std::int32_t first, std::int32_t n, std::byte** to) {
   const std::int32_t tp = answering.lane.shape().tp;
-  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n * tp; i += kThreads) {
+  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n * tp; i += kSendThreads) {
     to[i] = answering.slot(answering.entry(first + i / tp), i % tp);
   }
 }
 
-__global__ void __launch_bounds__(kThreads, 1) answer_kernel(const __grid_constant__ AnswerArgs a) {
+__global__ void __launch_bounds__(kSendThreads, 1) answer_kernel(const __grid_constant__ AnswerArgs a) {
   __shared__ std::byte* to[kBatch];
   __shared__ const std::byte* from[kBatch];
   const Lane<PeerHandle>& lane = a.job.lane;
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, 1) answer_kernel(const __grid_consta
   for (std::int32_t first = own.begin; first < own.end; first += most) {
     const std::int32_t n = own.end - first < most ? own.end - first : most;
     find_slots(answering, first, n, to);
-    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += kThreads) {
+    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += kSendThreads) {
       const Answering::Entry e = answering.entry(first + i);
       from[i] = a.rows.at(lane.placement.local_of[e.ids[e.k]], answering.place(e, e.k));
     }
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, 1) answer_kernel(const __grid_consta
 }
 
 template <DType in, int n>
-__global__ void __launch_bounds__(kThreads, 1) partial_sum_kernel(const __grid_constant__ AnswerArgs a) {
+__global__ void __launch_bounds__(kSendThreads, 1) partial_sum_kernel(const __grid_constant__ AnswerArgs a) {
   __shared__ std::byte* to[kBatch];
   __shared__ Term terms[kTerms];
   const Lane<PeerHandle>& lane = a.job.lane;
@@ -146,11 +147,11 @@ __global__ void __launch_bounds__(kThreads, 1) partial_sum_kernel(const __grid_c
   for (std::int32_t first = own.begin; first < own.end; first += most) {
     const std::int32_t rows = own.end - first < most ? own.end - first : most;
     find_slots(answering, first, rows, to);
-    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < rows * topk; i += kThreads) {
+    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < rows * topk; i += kSendThreads) {
       terms[i] = answering.term(answering.entry(first + i / topk), i % topk);
     }
     __syncthreads();
-    for (std::int32_t unit = static_cast<std::int32_t>(threadIdx.x / 32); unit < rows * chunks; unit += kThreads / 32) {
+    for (std::int32_t unit = static_cast<std::int32_t>(threadIdx.x / 32); unit < rows * chunks; unit += kSendThreads / 32) {
       const std::int32_t row = unit / chunks;
       sum_chunk<in, n>(terms + row * topk, topk, a.hidden, unit % chunks, DType::bf16, false, to + row * tp, tp);
     }
@@ -162,9 +163,9 @@ __global__ void __launch_bounds__(kThreads, 1) partial_sum_kernel(const __grid_c
 }  // namespace
 
 void launch_combine_send(const AnswerArgs& args, const Launch& launch) {
-  if (!args.partial_sums) return run(answer_kernel, args, launch);
+  if (!args.partial_sums) return run(answer_kernel, args, launch, kSendThreads);
   with_type(args.type, args.by == Width::sixteen,
-            [&]<DType in, int n>() { run(partial_sum_kernel<in, n>, args, launch); });
+            [&]<DType in, int n>() { run(partial_sum_kernel<in, n>, args, launch, kSendThreads); });
 }
 
 }  // namespace moelane::gpu

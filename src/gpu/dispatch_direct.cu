@@ -16,14 +16,14 @@ struct Direct {
 
   __device__ bool ranked() const { return a.out.layout == Layout::ranked; }
 
-  // Block 0: the rows of this rank's share, for each expert and rank.
-  __device__ void publish(const std::int32_t* totals, std::int32_t tokens) const {
+  // Block 0: the rows of this rank's share, for each expert and rank; each thread then clears what it has read.
+  __device__ void publish(std::int32_t* totals, std::int32_t tokens) const {
     const Shape& shape = lane.shape();
     const std::int32_t plain = shape.experts + shape.ranks;
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < plain + kCountWords;
          i += static_cast<std::int32_t>(blockDim.x)) {
       std::uint64_t value = 0;
-      if (i < keys) value = static_cast<std::uint64_t>(totals[i]);
+      if (i < keys) value = static_cast<std::uint64_t>(atomicExch(&totals[i], 0));
       if (i >= plain) value = extra(static_cast<CountWord>(i - plain), tokens);
       for (int p = 1; p <= shape.ranks; ++p) {
         const int peer = (shape.rank + p) % shape.ranks;
@@ -65,13 +65,16 @@ struct Direct {
                           Phase::counts, word);
   }
 
-  // Every thread: adds up the rows of all ranks for each key, and of those before the own group. Whether nothing is
-  // wrong. The loads of a thread are on their way together.
-  __device__ bool gather(const Tables& tables, std::int32_t* tokens_of_source, bool& odd) const {
-    constexpr int kTogether = 8;
+  enum Found : int { fine = 0, odd = 1, late = 2 };
+
+  // Every thread: adds up the rows of all ranks for each key, and of those before the own group. The loads of a thread
+  // are on their way together.
+  __device__ int gather(const Tables& tables, std::int32_t* tokens_of_source) const {
+    constexpr int kTogether = 4;
     const Shape& shape = lane.shape();
     const std::int32_t plain = shape.experts + shape.ranks, each = keys + kCountWords, all = each * shape.ranks;
     const int group_first = lane.group_first();
+    int found = fine;
     for (std::int32_t first = static_cast<std::int32_t>(threadIdx.x); first < all; first += kTogether * kThreads) {
       std::uint64_t words[kTogether];
 #pragma unroll
@@ -83,22 +86,23 @@ struct Direct {
       for (int u = 0; u < kTogether; ++u) {
         const std::int32_t f = first + u * kThreads, source = f / each, i = f % each;
         if (f >= all) break;
-        if (!count_word(source, i < keys ? i : plain + i - keys, words[u])) return false;
-        const std::uint64_t value = payload_of(words[u]);
+        if (!count_word(source, i < keys ? i : plain + i - keys, words[u])) return late;
+        const auto value = static_cast<std::int32_t>(payload_of(words[u]));
         if (i >= keys) {
           const auto which = static_cast<CountWord>(i - keys);
           if (which == CountWord::tokens) {
-            tokens_of_source[source] = static_cast<std::int32_t>(value);
-          } else if (value != (extra(which, 0) & kPayloadMask)) {
-            odd = true;
+            tokens_of_source[source] = value;
+            if (value > shape.max_tokens) found = odd;
+          } else if (payload_of(words[u]) != (extra(which, 0) & kPayloadMask)) {
+            found = odd;
           }
         } else if (value != 0) {
-          atomicAdd(&tables.total[i], static_cast<std::int32_t>(value));
-          if (source < group_first) atomicAdd(&tables.cursor[i], static_cast<std::int32_t>(value));
+          atomicAdd(&tables.total[i], value);
+          if (source < group_first) atomicAdd(&tables.cursor[i], value);
         }
       }
     }
-    return true;
+    return found;
   }
 
   // What is wrong with a source's counts, if anything is: nobody may write out of place.
@@ -130,27 +134,50 @@ struct Direct {
     return true;
   }
 
-  // One warp: the caller's counts and offsets.
-  __device__ __noinline__ void write_out_counts(const std::int32_t* totals) const {
-    const std::int32_t* own = lane.placement.by_rank + lane.placement.first[lane.rank()];
-    Report report;
-    write_counts_together(
-        block, a.out, ranked() ? totals[experts + lane.rank()] : 0,
-        [&](std::int32_t local) { return totals[own[local]]; }, report);
-    if (report.fault != Fault::none) block.tell(report);
+  // Contiguous layout: where each expert begins in its rank's output. A warp takes a rank.
+  __device__ void add_firsts(const Tables& tables, bool write_out) const {
+    const PlacementView& placement = lane.placement;
+    for (int rank = static_cast<int>(threadIdx.x / 32); rank < lane.shape().ranks; rank += kThreads / 32) {
+      const bool tell = write_out && rank == lane.rank();
+      const Range range{placement.first[rank], placement.first[rank + 1]};
+      const std::int32_t end = prefix(
+          range,
+          [&](std::int32_t i) {
+            return static_cast<std::int32_t>(aligned(tables.total[placement.by_rank[i]], a.out.alignment));
+          },
+          [&](std::int32_t i, std::int32_t first) {
+            tables.cursor[placement.by_rank[i]] += first;
+            if (tell) a.out.expert_offsets[i - range.begin] = first;
+          });
+      if (tell && threadIdx.x % 32 == 0) a.out.expert_offsets[range.size()] = end;
+    }
   }
 
-  // Contiguous layout: where each expert begins in its rank's output. A warp takes a rank.
-  __device__ void add_firsts(const Tables& tables) const {
-    const PlacementView& placement = lane.placement;
-    for (int rank = static_cast<int>(threadIdx.x / 32); rank < lane.shape().ranks; rank += static_cast<int>(blockDim.x / 32)) {
-      add_offsets(
-          Range{placement.first[rank], placement.first[rank + 1]}, tables.cursor,
-          [&](std::int32_t i) { return placement.by_rank[i]; },
-          [&](std::int32_t expert) {
-            return static_cast<std::int32_t>(aligned(tables.total[expert], a.out.alignment));
-          });
+  // All threads of one block: the caller's counts, each by the thread of its expert. Whether all rows find room, as far as
+  // this thread knows.
+  __device__ bool write_counts_out(const Tables& tables) const {
+    const int me = lane.rank();
+    std::int64_t rows = ranked() && threadIdx.x == 0 ? tables.total[experts + me] : 0;
+    if (ranked() && threadIdx.x == 0) *a.out.row_count = static_cast<std::int32_t>(rows);
+    for (std::int32_t e = static_cast<std::int32_t>(threadIdx.x); e < experts; e += kThreads) {
+      if (tables.rank(e) != me) continue;
+      const std::int32_t local = tables.local(e), here = tables.total[e];
+      a.out.expert_counts[local] = here;
+      if (a.out.layout == Layout::padded && here > rows) rows = here;
+      // Contiguous: the last offset, in whole experts, decides; the end of the last expert's rows is looked at later.
+      if (a.out.layout == Layout::contiguous && here > 0) {
+        const std::int64_t end = std::int64_t{a.out.expert_offsets[local]} + here;
+        if (end > rows) rows = end;
+      }
     }
+    const bool last_offset = a.out.layout == Layout::contiguous && threadIdx.x == 0 &&
+                             a.out.expert_offsets[lane.placement.local_experts(me)] > a.out.capacity;
+    return rows <= a.out.capacity && !last_offset;
+  }
+  __device__ __noinline__ void write_cut(const std::int32_t* totals) const {
+    const std::int32_t* own = lane.placement.by_rank + lane.placement.first[lane.rank()];
+    write_cut_counts(block, a.out, ranked() ? totals[experts + lane.rank()] : 0,
+                     [&](std::int32_t local) { return totals[own[local]]; });
   }
 
   // The key by which entry k of a token is numbered; id(k) are the token's.
@@ -169,32 +196,32 @@ struct Direct {
     return key(tables, [&](std::int32_t k) { return id_of(a.in, experts, token, k); }, entry % topk);
   }
 
-  // All threads: reads the ids of the tokens [begin, end), at most a batch.
-  __device__ void read(Batch& batch, Range tokens) const {
-    const std::int32_t first = tokens.begin * topk, n = tokens.end * topk - first;
-    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += kThreads) {
-      batch.id[i] = keep(a.job, a.in, (first + i) / topk, (first + i) % topk);
+  // All threads: reads the ids of these entries, at most a batch. Arrays of a batch begin with its first token's k = 0.
+  __device__ void read(Batch& batch, Range entries) const {
+    for (std::int32_t e = entries.begin + static_cast<std::int32_t>(threadIdx.x); e < entries.end; e += kThreads) {
+      batch.id[e - entries.begin / topk * topk] = keep(a.job, a.in, e / topk, e % topk);
     }
   }
 
-  // All threads, after a barrier: numbers these tokens and (own share) writes their rows.
-  __device__ std::uint64_t move(Batch& batch, const Tables& tables, Range tokens, bool mine) const {
-    const std::int32_t first = tokens.begin * topk, n = tokens.end * topk - first;
+  // All threads, after a barrier: numbers these entries and (own share) writes their rows.
+  __device__ std::uint64_t move(Batch& batch, const Tables& tables, Range entries, bool mine) const {
+    const std::int32_t first_token = entries.begin / topk, first = first_token * topk, skip = entries.begin - first;
+    const std::int32_t tokens = (entries.end - first + topk - 1) / topk;
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
-    auto* const places = lane.own<std::int32_t>(lane.at.own_places()) + first;
     if (ranked()) {
-      for (std::int32_t i = tid; i < n; i += kThreads) {
-        batch.key[i] = key(tables, [&](std::int32_t k) { return batch.id[i - i % topk + k]; }, i % topk);
+      for (std::int32_t e = entries.begin + tid; e < entries.end; e += kThreads) {
+        batch.key[e - first] = key_of_entry(tables, e);
       }
       __syncthreads();
     }
-    if (tid < 32) number(ranked() ? batch.key : batch.id, n, tables.cursor, batch.number);
+    if (tid < 32) number((ranked() ? batch.key : batch.id) + skip, entries.size(), tables.cursor, batch.number + skip);
     __syncthreads();
     std::uint64_t rows = 0;
-    for (std::int32_t i = tid; i < n; i += kThreads) {
-      const std::int32_t place = batch.number[i] >= 0 && batch.number[i] < a.out.capacity ? batch.number[i] : -1;
-      places[i] = place;
+    for (std::int32_t i = tid; i < tokens * topk; i += kThreads) {
       batch.to[i] = batch.scales_to[i] = nullptr;
+      if (i < skip || first + i >= entries.end) continue;
+      const std::int32_t place = batch.number[i] < a.out.capacity ? batch.number[i] : -1;
+      lane.own<std::int32_t>(lane.at.own_places())[first + i] = place;
       if (batch.number[i] >= a.out.capacity) {
         atomicMin(&a.job.desk->first_dropped, static_cast<std::uint32_t>(first + i));
       }
@@ -205,19 +232,19 @@ struct Direct {
       batch.to[i] = a.out.x.at(local, place) + there;
       if (a.out.scale_columns > 0) batch.scales_to[i] = a.out.scales.at(local, place) + there;
       for (std::int32_t j = 0; ranked() && j < topk; ++j) {
-        const std::int32_t id = batch.id[i - i % topk + j];
+        const std::int32_t token = first_token + i / topk, id = id_of(a.in, experts, token, j);
         const bool here = id >= 0 && tables.rank(id) == rank;
         *reinterpret_cast<std::int32_t*>(a.out.ids.at(place, j) + there) = here ? tables.local(id) : -1;
         *reinterpret_cast<float*>(a.out.weights.at(place, j) + there) =
-            here ? *reinterpret_cast<const float*>(a.in.weights.at((first + i) / topk, j)) : 0.0F;
+            here ? *reinterpret_cast<const float*>(a.in.weights.at(token, j)) : 0.0F;
       }
     }
     __syncthreads();
     if (mine) {
-      copy_rows<2>(a.by, tokens.end - tokens.begin, topk, batch.to, lane.shape().row_bytes,
-                   [&](std::int32_t row) { return a.in.x.at(tokens.begin + row); });
-      copy_all_scales(a.scales, tokens.end - tokens.begin, topk, batch.scales_to,
-                      [&](std::int32_t row) { return a.in.scales.at(tokens.begin + row); });
+      copy_all_scales(a.scales, tokens, topk, batch.scales_to,
+                      [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
+      copy_rows<2>(a.by, tokens, topk, batch.to, lane.shape().row_bytes,
+                   [&](std::int32_t row) { return a.in.x.at(first_token + row); });
     }
     return rows;
   }
@@ -234,84 +261,82 @@ __device__ void count_pairs_left(const Output& out, const Lane<PeerHandle>& lane
   }
 }
 
-// The first rows of the slice, on their way from memory while the counts are awaited.
-__device__ void prefetch(const Input& in, Range tokens, std::int64_t row_bytes) {
+// The first rows that the block will move, on their way from memory while the counts are awaited.
+__device__ void prefetch(const Input& in, Range entries, std::int32_t topk, std::int64_t row_bytes) {
   constexpr std::int64_t kLine = 128;
+  if (entries.size() <= 0) return;
   const std::int64_t lines = (row_bytes + kLine - 1) / kLine;
-  for (std::int64_t i = threadIdx.x; i < (tokens.end - tokens.begin) * lines && i < 2048; i += blockDim.x) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(in.x.at(tokens.begin + static_cast<std::int32_t>(i / lines)) + i % lines * kLine));
+  const std::int32_t first = entries.begin / topk, tokens = (entries.end + topk - 1) / topk - first;
+  for (std::int64_t i = threadIdx.x; i < tokens * lines && i < 2 * kThreads; i += kThreads) {
+    const std::byte* line = in.x.at(first + static_cast<std::int32_t>(i / lines)) + i % lines * kLine;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
   }
 }
 
 __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __grid_constant__ DirectArgs a) {
   extern __shared__ std::int32_t shared[];
   __shared__ Batch batch;
-  __shared__ std::int32_t tokens_of_source[PeerHandle::kMaxRanks];
+  __shared__ std::int32_t tokens_of_source[PeerHandle::kMaxRanks], full;
   const Lane<PeerHandle>& lane = a.job.lane;
   const Shape& shape = lane.shape();
   const Block block(a.job);
-  if (block.dead()) return;
+  const bool dead = block.dead();
   const bool ranked = a.out.layout == Layout::ranked;
   const std::int32_t keys = shape.experts + (ranked ? shape.ranks : 0), topk = shape.topk;
   const Direct direct{a, lane, block, topk, shape.experts, keys};
+  const auto tid = static_cast<std::int32_t>(threadIdx.x);
   const Tables tables(a.job, shared, keys);
-  const std::int32_t tokens = tokens_in(a.in).count, most = kBatch / topk;
-  const int mine = shape.rank % shape.tp;
+  if (tid == 0) full = 0;
+  const std::int32_t tokens = tokens_in(a.in).count;
 
   // The tokens of every rank of the group in turn: all are numbered, the own are moved.
-  const auto slice = [&](int j) {
-    const Share part = share_of(tokens, shape.tp, j);
-    const Range own = slice_of(part.count, gridDim.x, blockIdx.x);
-    return Range{part.begin + own.begin, part.begin + own.end};
-  };
-  const auto some = [&](Range of, std::int32_t begin) { return Range{begin, begin + most < of.end ? begin + most : of.end}; };
+  const int mine = shape.rank % shape.tp;
+  const auto part = [&](int j) { return share_of(tokens, shape.tp, j); };
+  const auto entries = [&](int j) { return entries_of(part(j), topk); };
   const auto key_of_entry = [&](std::int32_t entry) { return direct.key_of_entry(tables, entry); };
-  __syncthreads();
+  const Range first = entries(0);
+  direct.read(batch, batch_of(first, first.begin, topk));
+  prefetch(a.in, entries(mine), topk, shape.row_bytes);
+  if (!Block::fine(dead)) return;
   if (blockIdx.x == 0) {
-    const Share own = share_of(tokens, shape.tp, mine);
-    const Range entries{own.begin * topk, (own.begin + own.count) * topk};
-    count(entries, tables.total, key_of_entry);
+    const Range share{part(mine).begin * topk, (part(mine).begin + part(mine).count) * topk};
+    count(share, tables.total, key_of_entry);
     // Ranked: counts of experts are the receiver's numbers of pairs.
-    if (ranked) count(entries, tables.total, [&](std::int32_t i) { return id_of(a.in, shape.experts, i / topk, i % topk); });
+    if (ranked) count(share, tables.total, [&](std::int32_t i) { return id_of(a.in, shape.experts, i / topk, i % topk); });
     __syncthreads();
     direct.publish(tables.total, tokens);
-    __syncthreads();
-    clear(tables.total, keys);
   }
-  // All that can be done before the counts are there.
-  direct.read(batch, some(slice(0), slice(0).begin));
-  prefetch(a.in, slice(mine), shape.row_bytes);
-  count(Range{0, slice(0).begin * topk}, tables.cursor, key_of_entry);
+  count(Range{0, first.begin}, tables.cursor, key_of_entry);
   __syncthreads();
   block.wait_begins();
-  bool odd = false;
-  const bool came = direct.gather(tables, tokens_of_source, odd);
-  if (!Block::fine(!came)) return;
+  int found = direct.gather(tables, tokens_of_source);
+  found = __syncthreads_or(found);
   block.wait_ends();
-  if (static_cast<int>(threadIdx.x) < shape.ranks) {
-    const std::int32_t own = tokens_of_source[threadIdx.x];
-    odd = odd || own > shape.max_tokens || own != tokens_of_source[static_cast<int>(threadIdx.x) / shape.tp * shape.tp];
+  if (shape.tp > 1) {
+    const bool differs =
+        tid < shape.ranks && found == 0 && tokens_of_source[tid] != tokens_of_source[tid / shape.tp * shape.tp];
+    found = __syncthreads_or(differs ? Direct::odd : found);
   }
-  if (!Block::fine(odd)) {
-    if (static_cast<int>(threadIdx.x) < shape.ranks) direct.agrees(static_cast<int>(threadIdx.x));
+  if (found != 0) {
+    if (found == Direct::odd && tid < shape.ranks) direct.agrees(tid);
     return;
   }
+  const bool tells = blockIdx.x == gridDim.x - 1;
   if (a.out.layout == Layout::contiguous) {
-    direct.add_firsts(tables);
+    direct.add_firsts(tables, tells);
     __syncthreads();
   }
-  if (blockIdx.x == gridDim.x - 1 && threadIdx.x >= blockDim.x - 32) direct.write_out_counts(tables.total);
+  if (tells && !direct.write_counts_out(tables)) full = 1;
 
   std::uint64_t rows = 0;
   for (int j = 0; j < shape.tp; ++j) {
-    const Range own = slice(j);
+    const Range own = entries(j);
     if (j > 0) {
       __syncthreads();
-      count(Range{slice(j - 1).end * topk, own.begin * topk}, tables.cursor, key_of_entry);
+      count(Range{entries(j - 1).end, own.begin}, tables.cursor, key_of_entry);
     }
-    for (std::int32_t t = own.begin; t < own.end; t += most) {
-      const Range these = some(own, t);
-      if (j > 0 || t > own.begin) {
+    for (Range these = batch_of(own, own.begin, topk); these.size() > 0; these = batch_of(own, these.end, topk)) {
+      if (j > 0 || these.begin > own.begin) {
         __syncthreads();
         direct.read(batch, these);
         __syncthreads();
@@ -319,25 +344,28 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
       rows += direct.move(batch, tables, these, j == mine);
     }
   }
+  if (tells) {
+    __syncthreads();
+    if (tid == 0 && full != 0) direct.write_cut(tables.total);
+  }
 
   const std::uint64_t needed = pack(block.epoch + 1, 0);
   if (block.last_and_signal(lane.at.signal(Signal::dispatch, shape.rank),
                             needed | dispatch_payload(WireWay::direct, tokens))) {
-    bool fine = true;
-    if (static_cast<int>(threadIdx.x) < shape.ranks) {
+    bool failed = false;
+    if (tid < shape.ranks) {
       std::uint64_t word = 0;
-      const int source = static_cast<int>(threadIdx.x);
-      fine = block.wait_for({lane.at.signal(Signal::dispatch, source), needed, kEpochMask, source}, Phase::dispatch, word);
+      failed = !block.wait_for({lane.at.signal(Signal::dispatch, tid), needed, kEpochMask, tid}, Phase::dispatch, word);
     }
-    if (!Block::fine(!fine)) return;
-    if (ranked && *a.out.row_count < tables.total[shape.experts + shape.rank]) count_pairs_left(a.out, lane);
-    if (threadIdx.x == 0) {
+    if (tid == kThreads - 1) {  // meanwhile
       tell_bad_input(block, a.in);
       LaneState& state = lane.state();
       state.epoch = block.epoch + 1;
       state.tokens = tokens;
       state.dropped = 0;
     }
+    if (!Block::fine(failed)) return;
+    if (ranked && *a.out.row_count < tables.total[shape.experts + shape.rank]) count_pairs_left(a.out, lane);
   }
   block.end(rows * static_cast<std::uint64_t>(shape.slot_bytes()));
 }

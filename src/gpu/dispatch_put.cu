@@ -36,36 +36,43 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid
   const Lane<PeerHandle>& lane = a.job.lane;
   const Shape& shape = lane.shape();
   const Block block(a.job);
-  if (block.dead()) return;
-  const std::int32_t tokens = tokens_in(a.in).count, topk = shape.topk, most = kBatch / topk;
+  const bool dead = block.dead();
+  const std::int32_t tokens = tokens_in(a.in).count, topk = shape.topk;
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
-  send_routing(a, tokens);
   const Range kept = slice_of(tokens * topk, gridDim.x, blockIdx.x);
   for (std::int32_t i = kept.begin + tid; i < kept.end; i += kThreads) keep(a.job, a.in, i / topk, i % topk);
+  if (!Block::fine(dead)) return;
+  send_routing(a, tokens);
 
-  const Share share = lane.own_share(tokens);
-  const Range own = slice_of(share.count, gridDim.x, blockIdx.x);
+  const Range own = entries_of(lane.own_share(tokens), topk);
   std::uint64_t rows = 0;
-  for (std::int32_t first = own.begin; first < own.end; first += most) {
-    const std::int32_t n = own.end - first < most ? own.end - first : most;
+  for (Range these = batch_of(own, own.begin, topk); these.size() > 0; these = batch_of(own, these.end, topk)) {
+    const std::int32_t first_token = these.begin / topk, first = first_token * topk;
+    const std::int32_t n = (these.end - first + topk - 1) / topk;
+    __syncthreads();
     for (std::int32_t i = tid; i < n * topk; i += kThreads) {
-      batch.id[i] = id_of(a.in, shape.experts, share.begin + first + i / topk, i % topk);
+      batch.id[i] = id_of(a.in, shape.experts, first_token + i / topk, i % topk);
     }
     __syncthreads();
     for (std::int32_t i = tid; i < n * topk; i += kThreads) {
-      const std::int32_t peer = new_rank(lane.placement, batch.id + i / topk * topk, i % topk);
       batch.to[i] = batch.scales_to[i] = nullptr;
-      if (peer < 0) continue;
+      if (first + i < these.begin || first + i >= these.end || batch.id[i] < 0) continue;
+      const auto peer = static_cast<std::int32_t>(a.job.where[batch.id[i]] >> 16);
+      bool again = false;
+      for (std::int32_t j = i - i % topk; j < i; ++j) {
+        again = again || (batch.id[j] >= 0 && static_cast<std::int32_t>(a.job.where[batch.id[j]] >> 16) == peer);
+      }
+      if (again) continue;
       ++rows;
-      batch.to[i] = lane.transport.peer_pointer(peer) + lane.at.slot(shape.rank, first + i / topk);
+      const std::int32_t token = first_token + i / topk - lane.own_share(tokens).begin;
+      batch.to[i] = lane.transport.peer_pointer(peer) + lane.at.slot(shape.rank, token);
       batch.scales_to[i] = batch.to[i] + shape.scale_offset();
     }
     __syncthreads();
-    copy_rows<2>(a.by, n, topk, batch.to, shape.row_bytes,
-                 [&](std::int32_t row) { return a.in.x.at(share.begin + first + row); });
     copy_all_scales(a.scales, n, topk, batch.scales_to,
-                    [&](std::int32_t row) { return a.in.scales.at(share.begin + first + row); });
-    __syncthreads();
+                    [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
+    copy_rows<2>(a.by, n, topk, batch.to, shape.row_bytes,
+                 [&](std::int32_t row) { return a.in.x.at(first_token + row); });
   }
   if (block.last_and_signal(lane.at.signal(Signal::dispatch, shape.rank),
                             pack(block.epoch + 1, dispatch_payload(WireWay::put, tokens))) &&
@@ -82,20 +89,25 @@ struct Receive {
   const Block& block;
   const Tables& tables;
   const std::int32_t* first;  // [ranks + 1]: each source's first token
-  std::int32_t topk;
+  std::uint16_t* staged;      // [tokens, topk]: local experts, or kElsewhere
+  std::int32_t topk, tokens;
+  static constexpr std::uint16_t kElsewhere = 0xFFFF;
 
-  // One thread, one source: waits, and checks what it says.
-  __device__ bool await_source(int source) const {
+  // One thread, one source: waits, and checks what it says. The first of a group's sources speaks for its tokens.
+  __device__ static bool await_source(const ReceiveArgs& a, const Block& block, int source) {
+    const Lane<PeerHandle>& lane = a.job.lane;
     const Shape& shape = lane.shape();
     const std::uint64_t needed = pack(block.epoch + 1, 0);
+    const int leader = source / shape.tp * shape.tp;
     std::uint64_t word = 0, group = 0;
     const auto wait = [&](int of, std::uint64_t& seen) {
       return block.wait_for({lane.at.signal(Signal::dispatch, of), needed, kEpochMask, of,
                              shape.direct ? lane.at.signal(Signal::counts, of) : 0},
                             Phase::dispatch, seen);
     };
-    const int leader = source / shape.tp * shape.tp;
-    if (!wait(source, word) || !wait(leader, group)) return false;
+    if (!wait(source, word)) return false;
+    group = word;
+    if (leader != source && !wait(leader, group)) return false;
     if (way_of(word) != WireWay::put) return block.refuse_peer(Fault::other_way, Phase::dispatch, source, word, needed);
     const std::uint64_t print = lane.own<const RoutingHeader>(lane.at.routing(source))->fingerprint;
     if (print != lane.placement.fingerprint) {
@@ -116,51 +128,69 @@ struct Receive {
   struct Token {
     int source;
     std::int32_t number;  // in its source
-    const std::int32_t* ids;
   };
   __device__ Token token(std::int32_t t) const {
     int source = 0;
     while (t >= first[source + 1]) ++source;
-    const std::int32_t number = t - first[source];
-    return {source, number, lane.own<const std::int32_t>(lane.at.routing_ids(source)) + number * topk};
-  }
-  // The number of the local expert, or -1.
-  __device__ std::int32_t local(std::int32_t id) const {
-    return id >= 0 && tables.rank(id) == lane.rank() ? tables.local(id) : -1;
+    return {source, t - first[source]};
   }
 
-  // Calls visit(key) for every row that token `t` has here; loads of several ids are on their way together.
-  template <class Visit>
-  __device__ void rows_of(std::int32_t t, bool pairs, const Visit& visit) const {
-    constexpr int kTogether = 8;
-    const std::int32_t* ids = token(t).ids;
-    for (std::int32_t k = 0; k < topk; k += kTogether) {
-      std::int32_t id[kTogether];
+  // The number of the local expert of an entry, or -1.
+  __device__ std::int32_t look_up(std::int32_t entry) const {
+    const Token of = token(entry / topk);
+    const std::int32_t id = lane.own<const std::int32_t>(lane.at.routing_ids(of.source))[of.number * topk + entry % topk];
+    return id >= 0 && tables.rank(id) == lane.rank() ? tables.local(id) : -1;
+  }
+  __device__ bool all_staged() const { return tokens * topk <= kStaged; }
+  // All threads: source by source, several loads of a thread on their way together.
+  __device__ void stage() const {
+    constexpr int kTogether = 4;
+    for (int source = 0; source < lane.shape().ranks; ++source) {
+      const auto* ids = lane.own<const std::int32_t>(lane.at.routing_ids(source));
+      const std::int32_t n = (first[source + 1] - first[source]) * topk;
+      std::uint16_t* to = staged + first[source] * topk;
+      for (std::int32_t base = static_cast<std::int32_t>(threadIdx.x); base < n; base += kTogether * kThreads) {
+        std::int32_t id[kTogether];
 #pragma unroll
-      for (int j = 0; j < kTogether; ++j) id[j] = k + j < topk ? ids[k + j] : -1;
+        for (int u = 0; u < kTogether; ++u) id[u] = base + u * kThreads < n ? ids[base + u * kThreads] : -1;
 #pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
-        const std::int32_t here = local(id[j]);
-        if (here < 0) continue;
-        visit(pairs ? here : row_key());
-        if (!pairs) return;
+        for (int u = 0; u < kTogether; ++u) {
+          if (base + u * kThreads >= n) break;
+          const bool here = id[u] >= 0 && tables.rank(id[u]) == lane.rank();
+          to[base + u * kThreads] = here ? static_cast<std::uint16_t>(tables.local(id[u])) : kElsewhere;
+        }
       }
     }
   }
-  // All threads: adds the rows of the tokens [begin, end).
-  __device__ void add(Range tokens, std::int32_t* counters, bool pairs) const {
-    for (std::int32_t t = tokens.begin + static_cast<std::int32_t>(threadIdx.x); t < tokens.end; t += kThreads) {
-      rows_of(t, pairs, [&](std::int32_t key) { atomicAdd(&counters[key], 1); });
-    }
+  __device__ std::int32_t local(std::int32_t entry) const {
+    if (!all_staged()) return look_up(entry);
+    return staged[entry] == kElsewhere ? -1 : staged[entry];
   }
 
-  // All threads: which tokens this block takes, so that all blocks have about as many rows.
-  __device__ Range share_rows(std::int32_t tokens) const {
+  __device__ bool first_here(std::int32_t entry) const {
+    for (std::int32_t j = entry - entry % topk; j < entry; ++j) {
+      if (local(j) >= 0) return false;
+    }
+    return true;
+  }
+  // The key by which an entry's row is numbered; -1: no row.
+  __device__ std::int32_t key(std::int32_t entry) const {
+    const std::int32_t here = local(entry);
+    return here < 0 || !ranked() ? here : first_here(entry) ? row_key() : -1;
+  }
+
+  // All threads: the tokens that this block takes, so that all blocks have about as many rows.
+  __device__ Range share_rows() const {
     __shared__ std::int32_t before[kThreads / 32 + 1], bound[2];
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
     const Range own = slice_of(tokens, kThreads, threadIdx.x);
+    const auto rows_of = [&](std::int32_t t) {
+      std::int32_t rows = 0;
+      for (std::int32_t k = 0; k < topk; ++k) rows += key(t * topk + k) >= 0 ? 1 : 0;
+      return rows;
+    };
     std::int32_t rows = 0;
-    for (std::int32_t t = own.begin; t < own.end; ++t) rows_of(t, !ranked(), [&](std::int32_t) { ++rows; });
+    for (std::int32_t t = own.begin; t < own.end; ++t) rows += rows_of(t);
     std::int32_t sum = rows;
     for (int step = 1; step < 32; step *= 2) {
       const std::int32_t below = __shfl_up_sync(~0U, sum, step);
@@ -168,19 +198,22 @@ struct Receive {
     }
     if (tid % 32 == 31) before[tid / 32 + 1] = sum;
     if (tid == 0) before[0] = 0;
+    if (tid == 0) bound[0] = bound[1] = tokens;
     __syncthreads();
-    if (tid == 0) {
-      for (int w = 0; w < kThreads / 32; ++w) before[w + 1] += before[w];
-      bound[0] = bound[1] = tokens;
+    if (tid < 32) {
+      prefix(
+          Range{0, kThreads / 32}, [&](std::int32_t i) { return before[i + 1]; },
+          [&](std::int32_t i, std::int32_t all_before) {
+            __syncwarp();
+            before[i + 1] += all_before;
+          });
     }
     __syncthreads();
-    const std::int32_t all = before[kThreads / 32];
     std::int32_t row = before[tid / 32] + sum - rows;  // of the first of these tokens
-    const Range wanted = slice_of(all, gridDim.x, blockIdx.x);
-    for (std::int32_t t = own.begin; t < own.end; ++t) {
-      std::int32_t next = row;
-      rows_of(t, !ranked(), [&](std::int32_t) { ++next; });
-      // The token that has the first row of the block.
+    const Range wanted = slice_of(before[kThreads / 32], gridDim.x, blockIdx.x);
+    const bool here = (row <= wanted.begin && wanted.begin < row + rows) || (row <= wanted.end && wanted.end < row + rows);
+    for (std::int32_t t = own.begin; here && t < own.end; ++t) {
+      const std::int32_t next = row + rows_of(t);
       if (row <= wanted.begin && wanted.begin < next) bound[0] = t;
       if (row <= wanted.end && wanted.end < next) bound[1] = t;
       row = next;
@@ -190,97 +223,103 @@ struct Receive {
   }
 
   // Ranked layout: adds the (row, k) pairs of the rows that find room.
-  __device__ void add_pairs(std::int32_t tokens) const {
+  __device__ void add_pairs() const {
     __shared__ std::int32_t end;
     __syncthreads();
     if (threadIdx.x == 0) {
-      end = tokens;
+      end = tokens * topk;
       std::int32_t rows = 0;
-      for (std::int32_t t = 0; t < end && tables.total[row_key()] > a.out.capacity; ++t) {
-        rows_of(t, false, [&](std::int32_t) {
-          if (rows++ == a.out.capacity) end = t;
-        });
+      for (std::int32_t i = 0; i < end && tables.total[row_key()] > a.out.capacity; ++i) {
+        if (key(i) >= 0 && rows++ == a.out.capacity) end = i - i % topk;
       }
     }
     __syncthreads();
-    add(Range{0, end}, tables.total, true);
+    count(Range{0, end}, tables.total, [&](std::int32_t i) { return local(i); });
   }
 
-  // One warp: the caller's counts and offsets.
-  __device__ __noinline__ void write_out_counts() const {
-    Report report;
-    write_counts_together(
-        block, a.out, ranked() ? tables.total[row_key()] : 0,
-        [&](std::int32_t local_expert) { return tables.total[local_expert]; }, report);
-    if (threadIdx.x % 32 == 0) lane.state().dropped = report.fault == Fault::overflow ? 1 : 0;
-    if (report.fault != Fault::none) block.tell(report);
+  // Contiguous layout, one warp: where each expert begins.
+  __device__ void add_firsts(bool write_out) const {
+    const std::int32_t locals = lane.placement.local_experts(lane.rank());
+    const std::int32_t end = prefix(
+        Range{0, locals},
+        [&](std::int32_t i) { return static_cast<std::int32_t>(aligned(tables.total[i], a.out.alignment)); },
+        [&](std::int32_t i, std::int32_t first_row) {
+          tables.cursor[i] += first_row;
+          if (write_out) a.out.expert_offsets[i] = first_row;
+        });
+    if (write_out && threadIdx.x % 32 == 0) a.out.expert_offsets[locals] = end;
+  }
+  // All threads of one block, after a barrier: the caller's counts. Whether all rows find room, as far as this thread
+  // knows.
+  __device__ bool write_counts_out() const {
+    const std::int32_t locals = lane.placement.local_experts(lane.rank());
+    bool room = true;
+    if (threadIdx.x == 0 && ranked()) {
+      *a.out.row_count = tables.total[row_key()];
+      room = tables.total[row_key()] <= a.out.capacity;
+    }
+    if (threadIdx.x == 0 && a.out.layout == Layout::contiguous) room = a.out.expert_offsets[locals] <= a.out.capacity;
+    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < locals; i += kThreads) {
+      a.out.expert_counts[i] = tables.total[i];
+      if (a.out.layout == Layout::padded) room = room && tables.total[i] <= a.out.capacity;
+    }
+    return room;
   }
 
   // All threads: places the tokens [begin, end), at most a batch, and copies their rows.
-  __device__ std::uint64_t move(Batch& batch, Range tokens) const {
+  __device__ std::uint64_t move(Batch& batch, Range these) const {
     __shared__ std::int32_t listed, list_begin;
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
-    const std::int32_t n = (tokens.end - tokens.begin) * topk;
+    const std::int32_t n = these.size() * topk, entry = these.begin * topk;
     if (tid == 0) listed = 0;
-    for (std::int32_t i = tid; i < n; i += kThreads) {
-      batch.id[i] = token(tokens.begin + i / topk).ids[i % topk];
-    }
-    __syncthreads();
-    const auto first_here = [&](std::int32_t i) {
-      for (std::int32_t j = i - i % topk; j < i; ++j) {
-        if (local(batch.id[j]) >= 0) return false;
-      }
-      return true;
-    };
-    for (std::int32_t i = tid; i < n; i += kThreads) {
-      const std::int32_t here = local(batch.id[i]);
-      batch.key[i] = here < 0 || !ranked() ? here : first_here(i) ? row_key() : -1;
-    }
+    for (std::int32_t i = tid; i < n; i += kThreads) batch.key[i] = key(entry + i);
     __syncthreads();
     if (tid < 32) number(batch.key, n, tables.cursor, batch.number);
     __syncthreads();
     std::uint64_t rows = 0;
     for (std::int32_t i = tid; i < n; i += kThreads) {
-      const Token of = token(tokens.begin + i / topk);
-      const std::int32_t k = i % topk, expert = local(batch.id[i]);
+      const Token of = token(these.begin + i / topk);
+      const std::int32_t k = i % topk, expert = local(entry + i);
       const std::int32_t place = batch.number[i] < a.out.capacity ? batch.number[i] : -1;
       lane.own<std::int32_t>(lane.at.places(of.source))[of.number * topk + k] = place;
       batch.to[i] = batch.scales_to[i] = nullptr;
       // What combine answers: rows, or (partial sums) tokens that are here, with or without a row.
-      const bool answers = a.partial_sums ? expert >= 0 && first_here(i) : place >= 0;
-      batch.number[i] = answers ? atomicAdd(&listed, 1) : -1;
+      const bool answers = a.partial_sums ? expert >= 0 && first_here(entry + i) : place >= 0;
+      batch.id[i] = answers ? atomicAdd(&listed, 1) : -1;
       if (place < 0) continue;
       ++rows;
       batch.to[i] = a.out.x.at(expert, place);
       if (a.out.scale_columns > 0) batch.scales_to[i] = a.out.scales.at(expert, place);
       const auto* weights = lane.own<const float>(lane.at.routing_weights(of.source)) + of.number * topk;
       for (std::int32_t j = 0; ranked() && j < topk; ++j) {
-        const std::int32_t here = local(batch.id[i - k + j]);
+        const std::int32_t here = local(entry + i - k + j);
         *reinterpret_cast<std::int32_t*>(a.out.ids.at(place, j)) = here;
         *reinterpret_cast<float*>(a.out.weights.at(place, j)) = here < 0 ? 0.0F : weights[j];
       }
     }
     __syncthreads();
     if (tid == 0) list_begin = atomicAdd(&lane.state().received, listed);
-    __syncthreads();
-    for (std::int32_t i = tid; i < n; i += kThreads) {
-      if (batch.number[i] < 0) continue;
-      const Token of = token(tokens.begin + i / topk);
-      lane.own<std::int32_t>(lane.at.received())[list_begin + batch.number[i]] =
-          (of.source * lane.shape().share + of.number) * topk + i % topk;
-    }
-    // Tokens that are not here are not read.
-    const auto slot = [&](std::int32_t row, std::int64_t offset) -> const std::byte* {
+    // Where each token's row lies; tokens that are not here are not read.
+    const auto** from = reinterpret_cast<const std::byte**>(batch.number);
+    static_assert(sizeof batch.number >= sizeof(std::byte*) * (kBatch / 2) && alignof(Batch) == 8);
+    for (std::int32_t row = tid; row < these.size(); row += kThreads) {
       bool here = false;
       for (std::int32_t k = 0; k < topk; ++k) here = here || batch.to[row * topk + k] != nullptr;
-      if (!here) return nullptr;
-      const Token of = token(tokens.begin + row);
-      return lane.heap + lane.at.slot(of.source, of.number) + offset;
-    };
-    copy_rows<4>(a.by, tokens.end - tokens.begin, topk, batch.to, lane.shape().row_bytes,
-                 [&](std::int32_t row) { return slot(row, 0); });
-    copy_all_scales(a.scales, tokens.end - tokens.begin, topk, batch.scales_to,
-                    [&](std::int32_t row) { return slot(row, lane.shape().scale_offset()); });
+      const Token of = token(these.begin + row);
+      from[row] = here ? lane.heap + lane.at.slot(of.source, of.number) : nullptr;
+    }
+    __syncthreads();
+    const auto slot = [&](std::int32_t row) { return from[row]; };
+    copy_all_scales(a.scales, these.size(), topk, batch.scales_to, [&](std::int32_t row) -> const std::byte* {
+      return from[row] == nullptr ? nullptr : from[row] + lane.shape().scale_offset();
+    });
+    copy_rows<4>(a.by, these.size(), topk, batch.to, lane.shape().row_bytes, slot);
+    for (std::int32_t i = tid; i < n; i += kThreads) {
+      if (batch.id[i] < 0) continue;
+      const Token of = token(these.begin + i / topk);
+      lane.own<std::int32_t>(lane.at.received())[list_begin + batch.id[i]] =
+          (of.source * lane.shape().share + of.number) * topk + i % topk;
+    }
     __syncthreads();
     return rows;
   }
@@ -289,43 +328,60 @@ struct Receive {
 __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __grid_constant__ ReceiveArgs a) {
   extern __shared__ std::int32_t shared[];
   __shared__ Batch batch;
-  __shared__ std::int32_t first[PeerHandle::kMaxRanks + 1];
+  __shared__ std::int32_t first[PeerHandle::kMaxRanks + 1], full;
   const Lane<PeerHandle>& lane = a.job.lane;
   const Shape& shape = lane.shape();
   const Block block(a.job);
-  if (block.dead()) return;
+  const bool dead = block.dead();
   const Tables tables(a.job, shared, shape.experts + shape.ranks);
-  const Receive receive{a, lane, block, tables, first, shape.topk};
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
+  if (tid == 0) full = 0;
+  if (!Block::fine(dead)) return;
   block.wait_begins();
-  if (!Block::fine(tid < shape.ranks && !receive.await_source(tid))) return;
+  if (!Block::fine(tid < shape.ranks && !Receive::await_source(a, block, tid))) return;
   block.wait_ends();
-  if (tid == 0) {
-    first[0] = 0;
-    for (int source = 0; source < shape.ranks; ++source) first[source + 1] = first[source] + received_share(lane, source).count;
+  if (tid < 32) {
+    const std::int32_t all = prefix(
+        Range{0, shape.ranks}, [&](std::int32_t source) { return received_share(lane, source).count; },
+        [&](std::int32_t source, std::int32_t before) { first[source] = before; });
+    if (tid == 0) first[shape.ranks] = all;
   }
   __syncthreads();
 
-  const std::int32_t tokens = first[shape.ranks], most = kBatch / shape.topk;
-  const Range own = receive.share_rows(tokens);
-  receive.add(Range{0, own.begin}, tables.cursor, !receive.ranked());
+  auto* const staged = reinterpret_cast<std::uint16_t*>(shared + tables_words(a.job));
+  const Receive receive{a, lane, block, tables, first, staged, shape.topk, first[shape.ranks]};
+  const std::int32_t topk = shape.topk, tokens = receive.tokens, most = kBatch / topk;
+  const auto key = [&](std::int32_t entry) { return receive.key(entry); };
+  if (receive.all_staged()) receive.stage();
+  __syncthreads();
+  const Range own = receive.share_rows();
+  count(Range{0, own.begin * topk}, tables.cursor, key);
   // Contiguous: experts begin where the rows of those before end, so that every block needs all totals.
-  const bool counts = blockIdx.x == gridDim.x - 1;
-  if (counts || a.out.layout == Layout::contiguous) {
-    receive.add(Range{0, tokens}, tables.total, !receive.ranked());
-    if (receive.ranked()) receive.add_pairs(tokens);
+  const bool tells = blockIdx.x == gridDim.x - 1, contiguous = a.out.layout == Layout::contiguous;
+  if (tells || contiguous) {
+    count(Range{0, tokens * topk}, tables.total, key);
+    if (receive.ranked()) receive.add_pairs();
   }
   __syncthreads();
-  if (a.out.layout == Layout::contiguous && tid < 32) {
-    add_offsets(
-        Range{0, lane.placement.local_experts(shape.rank)}, tables.cursor, [](std::int32_t i) { return i; },
-        [&](std::int32_t i) { return static_cast<std::int32_t>(aligned(tables.total[i], a.out.alignment)); });
+  if (contiguous) {
+    if (tid < 32) receive.add_firsts(tells);
+    __syncthreads();
   }
-  if (counts && tid >= kThreads - 32) receive.write_out_counts();
-  __syncthreads();
+  if (tells && !receive.write_counts_out()) full = 1;
   std::uint64_t rows = 0;
   for (std::int32_t t = own.begin; t < own.end; t += most) {
     rows += receive.move(batch, Range{t, t + most < own.end ? t + most : own.end});
+  }
+  if (tells) {
+    __syncthreads();
+    if (tid == 0) {
+      lane.state().dropped = 0;
+      if (full != 0) {
+        write_cut_counts(block, a.out, receive.ranked() ? tables.total[receive.row_key()] : 0,
+                         [&](std::int32_t local) { return tables.total[local]; });
+        lane.state().dropped = 1;
+      }
+    }
   }
   if (block.last() && tid == 0) {
     LaneState& state = lane.state();

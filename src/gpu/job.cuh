@@ -8,7 +8,7 @@
 // What every kernel of a lane has in common: how it begins, waits, ends, and says what it found wrong.
 namespace moelane::gpu {
 
-inline constexpr int kThreads = 512;  // of a block
+inline constexpr int kThreads = 896;  // of a block: as many as have the registers they need
 
 enum class Call : std::int32_t { dispatch_send, dispatch_recv, combine_send, combine_recv, dispatch, combine };
 inline constexpr int kCalls = 6;
@@ -157,9 +157,10 @@ class Block {
   __device__ Stamp& stamp() const { return job.stamps[blockIdx.x]; }
 };
 
-// What of `n` block `block` of `blocks` does: [begin, end).
+// What of `n` block `block` of `blocks` does.
 struct Range {
-  std::int32_t begin, end;
+  std::int32_t begin, end;  // [begin, end)
+  __device__ std::int32_t size() const { return end - begin; }
 };
 __device__ inline Range slice_of(std::int32_t n, std::uint32_t blocks, std::uint32_t block) {
   const auto at = [&](std::uint32_t b) { return static_cast<std::int32_t>(static_cast<std::int64_t>(n) * b / blocks); };

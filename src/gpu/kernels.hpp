@@ -11,6 +11,10 @@
 // together with another or to have the card to itself.
 namespace moelane::gpu {
 
+// The receiver looks the entries of as many tokens as this up once and keeps them in shared memory, behind its tables; of
+// more, each time.
+inline constexpr std::int32_t kStaged = 16384;
+
 struct Launch {
   int blocks;
   std::size_t shared_bytes;

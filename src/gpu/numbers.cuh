@@ -47,55 +47,44 @@ __device__ inline void number(const std::int32_t* keys, std::int32_t n, std::int
   }
 }
 
-// For one warp: adds to first[item(i)] the sum of what comes before i in [begin, end); value(i) is its own.
-template <class Item, class Value>
-__device__ void add_offsets(Range range, std::int32_t* first, const Item& item, const Value& value) {
+// For one warp: calls visit(i, sum) for each i of the range with the sum of the values before it, value(i) being its own;
+// returns the sum of all.
+template <class Value, class Visit>
+__device__ std::int32_t prefix(Range range, const Value& value, const Visit& visit) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   std::int32_t carry = 0;
   for (std::int32_t base = range.begin; base < range.end; base += 32) {
     const std::int32_t i = base + lane;
-    const std::int32_t own = i < range.end ? value(item(i)) : 0;
+    const std::int32_t own = i < range.end ? value(i) : 0;
     std::int32_t sum = own;
     for (int step = 1; step < 32; step *= 2) {
       const std::int32_t below = __shfl_up_sync(~0U, sum, step);
       if (lane >= step) sum += below;
     }
-    if (i < range.end) first[item(i)] += carry + sum - own;
+    if (i < range.end) visit(i, carry + sum - own);
     carry += __shfl_sync(~0U, sum, 31);
   }
+  return carry;
 }
 
-// For one warp: the caller's counts and offsets, as write_counts() says, from the rows that each local expert would need.
-// Its one thread takes longer than a whole dispatch of few tokens, so it is asked only where rows find no room.
+// By one thread, where rows found no room: the caller's counts and offsets as they then are. needed(local): the rows that
+// each local expert would need.
 template <class Needed>
-__device__ void write_counts_together(const Block& block, const Output& out, std::int64_t rows_in_all,
-                                      const Needed& needed, Report& report) {
+__device__ __noinline__ void write_cut_counts(const Block& block, const Output& out, std::int64_t rows_in_all,
+                                              const Needed& needed) {
   const PlacementView& placement = block.job.lane.placement;
   const int me = block.job.lane.rank();
-  const std::int32_t locals = placement.local_experts(me), lane = static_cast<std::int32_t>(threadIdx.x % 32);
-  const bool contiguous = out.layout == Layout::contiguous;
-  std::int64_t carry = 0;
-  bool full = out.layout == Layout::ranked && rows_in_all > out.capacity;
-  for (std::int32_t base = 0; base < locals; base += 32) {
-    const std::int32_t local = base + lane, rows = local < locals ? needed(local) : 0;
-    std::int64_t at = contiguous ? aligned(rows, out.alignment) : 0;
-    for (int step = 1; contiguous && step < 32; step *= 2) {
-      const std::int64_t below = __shfl_up_sync(~0U, at, step);
-      if (lane >= step) at += below;
-    }
-    const std::int64_t end = carry + at, begin = contiguous ? end - aligned(rows, out.alignment) : 0;
-    carry = __shfl_sync(~0U, end, 31);
-    full = full || (out.layout != Layout::ranked && rows > 0 && begin + rows > out.capacity) || carry > out.capacity;
-    if (local >= locals) continue;
-    out.expert_counts[local] = rows;
-    if (contiguous) out.expert_offsets[local] = static_cast<std::int32_t>(begin);
-  }
-  if (lane == 0 && contiguous) out.expert_offsets[locals] = static_cast<std::int32_t>(carry);
-  if (lane == 0 && out.layout == Layout::ranked) *out.row_count = static_cast<std::int32_t>(rows_in_all);
-  __syncwarp();
-  if (__any_sync(~0U, full ? 1 : 0) == 0 || lane != 0) return;
+  Report report;
   write_counts(
-      out, locals, rows_in_all, [&](std::int32_t local) { return std::int64_t{needed(local)}; }, placement, me, report);
+      out, placement.local_experts(me), rows_in_all,
+      [&](std::int32_t local) { return std::int64_t{needed(local)}; }, placement, me, report);
+  if (report.fault != Fault::none) block.tell(report);
+}
+
+// 32-bit words of shared memory that Tables take.
+__host__ __device__ inline std::int32_t tables_words(const Job& job) {
+  const Shape& shape = job.lane.shape();
+  return job.scratch != nullptr ? 0 : 3 * shape.experts + 2 * shape.ranks;
 }
 
 // What a block looks up and counts all the time, in shared memory where it fits: where experts are, running numbers,
@@ -112,9 +101,7 @@ struct Tables {
       cursor = scratch(job, keys);
     } else {
       auto* const copy = reinterpret_cast<std::uint32_t*>(shared);
-      for (std::int32_t e = static_cast<std::int32_t>(threadIdx.x); e < experts; e += static_cast<std::int32_t>(blockDim.x)) {
-        copy[e] = job.where[e];
-      }
+      for (std::int32_t e = static_cast<std::int32_t>(threadIdx.x); e < experts; e += kThreads) copy[e] = job.where[e];
       where = copy;
       cursor = shared + experts;
     }

@@ -29,6 +29,20 @@ __device__ inline std::int32_t id_of(const Input& in, std::int32_t experts, std:
   return id >= 0 && id < experts ? static_cast<std::int32_t>(id) : -1;
 }
 
+// The entries (token, k) that this block moves, of a part of the tokens: whole tokens, or, where there are fewer tokens
+// than blocks, some of a token's k.
+__device__ inline Range entries_of(Share part, std::int32_t topk) {
+  const bool whole = part.count >= static_cast<std::int32_t>(gridDim.x);
+  const Range own = slice_of(whole ? part.count : part.count * topk, gridDim.x, blockIdx.x);
+  const std::int32_t unit = whole ? topk : 1, first = part.begin * topk;
+  return {first + own.begin * unit, first + own.end * unit};
+}
+// The next batch of them: up to the end of a token that makes it full.
+__device__ inline Range batch_of(Range entries, std::int32_t begin, std::int32_t topk) {
+  const std::int32_t end = (begin / topk + kBatch / topk) * topk;
+  return {begin, end < entries.end ? end : entries.end};
+}
+
 // Keeps one entry of the routing for combine, and returns its id. Every entry of the group's tokens is kept by one
 // thread of the rank.
 __device__ inline std::int32_t keep(const Job& job, const Input& in, std::int32_t token, std::int32_t k) {
