@@ -80,7 +80,7 @@ class GpuBackend final : public Backend {
   }
 
   Report keep(int lane, const Input& in) override {
-    tokens_[static_cast<std::size_t>(lane)] = in.tokens;
+    tokens_[static_cast<std::size_t>(lane)] = {in.tokens, in.tokens_at == nullptr};
     return {};
   }
   Report dispatch_send(int lane, const Input& in, Stream stream) override {
@@ -146,7 +146,7 @@ class GpuBackend final : public Backend {
   }
   void begin_call(int, double) override {}
   std::uint64_t epoch(int) const override { return 0; }
-  std::int32_t tokens(int lane) const override { return tokens_[static_cast<std::size_t>(lane)]; }
+  std::int32_t tokens(int lane) const override { return tokens_[static_cast<std::size_t>(lane)].most; }
   std::byte* symmetric(int lane) const override {
     const Lane<PeerHandle>& at = jobs_[static_cast<std::size_t>(lane)].lane;
     return at.heap + at.at.symmetric();
@@ -186,7 +186,8 @@ class GpuBackend final : public Backend {
     Alignment alignment = Alignment().with(out.out);
     if (call == Call::combine) alignment.with(rows);
     const bool aligned = alignment.wide() && whole_packs(out.in_type);
-    const CombineArgs args{job(lane, call), rows, out, print, call == Call::combine, aligned};
+    const CombineArgs args{job(lane, call), rows, out, print, call == Call::combine,
+                           tokens_[static_cast<std::size_t>(lane)].known ? tokens(lane) : -1, aligned};
     const std::int64_t pieces = tokens(lane) * ((out.hidden + 255) / 256);  // as sum_chunk of 16-bit elements
     const int blocks = static_cast<int>(std::clamp<std::int64_t>((pieces + 3) / 4, 1, blocks_));
     return start(launch_combine, args, blocks, call == Call::combine ? 0 : shared_bytes(), stream);
@@ -214,7 +215,11 @@ class GpuBackend final : public Backend {
   PinnedArray<Notice> notices_;
   std::unique_ptr<Stamps> stamps_;
   std::vector<Job> jobs_;
-  std::vector<std::int32_t> tokens_;
+  struct Tokens {
+    std::int32_t most = 0;
+    bool known = true;  // not only to the card
+  };
+  std::vector<Tokens> tokens_;  // of each lane's last dispatch
   std::atomic<bool> stamping_{false}, left_{false};
 };
 

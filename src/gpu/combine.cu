@@ -110,14 +110,17 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
                      pack(block.epoch, combine_payload(WireWay::direct, false, a.print)));
   }
 
-  const std::int32_t topk = shape.topk, tokens = lane.state().tokens;
+  const std::int32_t topk = shape.topk, tokens = a.tokens >= 0 ? a.tokens : lane.state().tokens;
   const auto* ids = lane.own<const std::int32_t>(lane.at.own_ids());
   const std::int32_t chunks = chunks_of<n>(a.out.hidden), most = kTerms / topk;
   const auto units = static_cast<std::int64_t>(tokens) * chunks;
   const std::int64_t begin = units * blockIdx.x / gridDim.x, end = units * (blockIdx.x + 1) / gridDim.x;
   const auto first_token = static_cast<std::int32_t>(begin / chunks);
   const auto fill = [&](std::int32_t first, std::int32_t count_of) {
-    for (std::int32_t i = tid; i < count_of * topk; i += kSumThreads) table.term[i] = combine.term(ids, first * topk + i);
+    // The last threads first: the first ones wait for the signals meanwhile.
+    for (std::int32_t i = kSumThreads - 1 - tid; i < count_of * topk; i += kSumThreads) {
+      table.term[i] = combine.term(ids, first * topk + i);
+    }
   };
   const auto batch = [&](std::int32_t first) {  // tokens from `first` that this block sums next
     const auto left = static_cast<std::int32_t>((end + chunks - 1) / chunks) - first;
@@ -158,15 +161,15 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
       }
       __syncthreads();
     }
+    // The pieces of these tokens that are this block's.
     const std::int64_t from = static_cast<std::int64_t>(first) * chunks;
-    const std::int64_t unit_begin = begin > from ? begin : from;
-    const std::int64_t to_here = from + static_cast<std::int64_t>(these) * chunks;
-    const std::int64_t unit_end = end < to_here ? end : to_here;
-    for (std::int64_t unit = unit_begin + tid / 32; unit < unit_end; unit += kSumThreads / 32) {
-      const auto token = static_cast<std::int32_t>((unit - from) / chunks);
+    const auto unit_begin = static_cast<std::int32_t>(begin > from ? begin - from : 0);
+    const auto unit_end = static_cast<std::int32_t>(end - from < these * chunks ? end - from : these * chunks);
+    for (std::int32_t unit = unit_begin + tid / 32; unit < unit_end; unit += kSumThreads / 32) {
+      const std::int32_t token = unit / chunks;
       std::byte* const to = a.out.out.at(first + token);
-      sum_chunk<in, n>(table.term + token * topk, topk, a.out.hidden, static_cast<std::int32_t>((unit - from) % chunks),
-                       a.out.out_type, a.out.accumulate, &to, 1);
+      sum_chunk<in, n>(table.term + token * topk, topk, a.out.hidden, unit - token * chunks, a.out.out_type,
+                       a.out.accumulate, &to, 1);
     }
   }
   if (tells) combine.tell_dropped(first_dropped, dropped);

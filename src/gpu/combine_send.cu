@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kSendThreads, 1) answer_kernel(const __grid_co
       from[i] = a.rows.at(lane.placement.local_of[e.ids[e.k]], answering.place(e, e.k));
     }
     __syncthreads();
-    copy_rows<7>(a.by, n, tp, to, lane.shape().answer_bytes, [&](std::int32_t row) { return from[row]; });
+    copy_rows<7>(a.by, n, tp, {to, lane.shape().answer_bytes}, [&](std::int32_t row) { return from[row]; });
     __syncthreads();
   }
   finish(block, a, (own.end - own.begin) * tp);

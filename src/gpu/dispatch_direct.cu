@@ -241,10 +241,10 @@ struct Direct {
     }
     __syncthreads();
     if (mine) {
-      copy_all_scales(a.scales, tokens, topk, batch.scales_to,
-                      [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
-      copy_rows<2>(a.by, tokens, topk, batch.to, lane.shape().row_bytes,
-                   [&](std::int32_t row) { return a.in.x.at(first_token + row); });
+      copy_rows<2>(
+          a.by, tokens, topk, {batch.to, lane.shape().row_bytes},
+          [&](std::int32_t row) { return a.in.x.at(first_token + row); }, a.scales, batch.scales_to,
+          [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
     }
     return rows;
   }
@@ -271,6 +271,10 @@ __device__ void prefetch(const Input& in, Range entries, std::int32_t topk, std:
     const std::byte* line = in.x.at(first + static_cast<std::int32_t>(i / lines)) + i % lines * kLine;
     asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
   }
+  if (in.scale_columns == 0) return;
+  for (std::int32_t t = static_cast<std::int32_t>(threadIdx.x); t < tokens; t += kThreads) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(in.scales.at(first + t)));
+  }
 }
 
 __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __grid_constant__ DirectArgs a) {
@@ -295,18 +299,38 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   const auto entries = [&](int j) { return entries_of(part(j), topk); };
   const auto key_of_entry = [&](std::int32_t entry) { return direct.key_of_entry(tables, entry); };
   const Range first = entries(0);
+  // The first entries of the group are counted from registers: their loads are on their way with all others.
+  constexpr int kEarly = 2;
+  std::int32_t early[kEarly];
+#pragma unroll
+  for (int u = 0; u < kEarly; ++u) {
+    const std::int32_t e = tid + u * kThreads;
+    early[u] = !ranked && e < tokens * topk ? id_of(a.in, shape.experts, e / topk, e % topk) : -1;
+  }
+  const auto count_entries = [&](Range of, std::int32_t* counters) {
+    std::int32_t begin = of.begin;
+    if (!ranked) {
+#pragma unroll
+      for (int u = 0; u < kEarly; ++u) {
+        const std::int32_t e = tid + u * kThreads;
+        if (e >= of.begin && e < of.end && early[u] >= 0) atomicAdd(&counters[early[u]], 1);
+      }
+      begin = of.begin > kEarly * kThreads ? of.begin : kEarly * kThreads;
+    }
+    count(Range{begin, of.end}, counters, key_of_entry);
+  };
   direct.read(batch, batch_of(first, first.begin, topk));
   prefetch(a.in, entries(mine), topk, shape.row_bytes);
   if (!Block::fine(dead)) return;
   if (blockIdx.x == 0) {
     const Range share{part(mine).begin * topk, (part(mine).begin + part(mine).count) * topk};
-    count(share, tables.total, key_of_entry);
+    count_entries(share, tables.total);
     // Ranked: counts of experts are the receiver's numbers of pairs.
     if (ranked) count(share, tables.total, [&](std::int32_t i) { return id_of(a.in, shape.experts, i / topk, i % topk); });
     __syncthreads();
     direct.publish(tables.total, tokens);
   }
-  count(Range{0, first.begin}, tables.cursor, key_of_entry);
+  count_entries(Range{0, first.begin}, tables.cursor);
   __syncthreads();
   block.wait_begins();
   int found = direct.gather(tables, tokens_of_source);

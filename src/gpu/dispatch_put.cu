@@ -69,10 +69,9 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid
       batch.scales_to[i] = batch.to[i] + shape.scale_offset();
     }
     __syncthreads();
-    copy_all_scales(a.scales, n, topk, batch.scales_to,
-                    [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
-    copy_rows<2>(a.by, n, topk, batch.to, shape.row_bytes,
-                 [&](std::int32_t row) { return a.in.x.at(first_token + row); });
+    copy_rows<2>(
+        a.by, n, topk, {batch.to, shape.row_bytes}, [&](std::int32_t row) { return a.in.x.at(first_token + row); },
+        a.scales, batch.scales_to, [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
   }
   if (block.last_and_signal(lane.at.signal(Signal::dispatch, shape.rank),
                             pack(block.epoch + 1, dispatch_payload(WireWay::put, tokens))) &&
@@ -204,7 +203,6 @@ struct Receive {
       prefix(
           Range{0, kThreads / 32}, [&](std::int32_t i) { return before[i + 1]; },
           [&](std::int32_t i, std::int32_t all_before) {
-            __syncwarp();
             before[i + 1] += all_before;
           });
     }
@@ -309,11 +307,11 @@ struct Receive {
       from[row] = here ? lane.heap + lane.at.slot(of.source, of.number) : nullptr;
     }
     __syncthreads();
-    const auto slot = [&](std::int32_t row) { return from[row]; };
-    copy_all_scales(a.scales, these.size(), topk, batch.scales_to, [&](std::int32_t row) -> const std::byte* {
-      return from[row] == nullptr ? nullptr : from[row] + lane.shape().scale_offset();
-    });
-    copy_rows<4>(a.by, these.size(), topk, batch.to, lane.shape().row_bytes, slot);
+    copy_rows<4>(
+        a.by, these.size(), topk, {batch.to, lane.shape().row_bytes}, [&](std::int32_t row) { return from[row]; },
+        a.scales, batch.scales_to, [&](std::int32_t row) -> const std::byte* {
+          return from[row] == nullptr ? nullptr : from[row] + lane.shape().scale_offset();
+        });
     for (std::int32_t i = tid; i < n; i += kThreads) {
       if (batch.id[i] < 0) continue;
       const Token of = token(these.begin + i / topk);

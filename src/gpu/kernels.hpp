@@ -57,7 +57,8 @@ struct CombineArgs {
   CombineOutput out;
   std::uint64_t print;
   bool direct;
-  bool aligned;  // rows and outputs may be read and written by 16 bytes
+  std::int32_t tokens;  // of the dispatch; -1: the card knows
+  bool aligned;         // rows and outputs may be read and written by 16 bytes
 };
 
 void launch_dispatch_direct(const DirectArgs& args, const Launch& launch);
