@@ -100,6 +100,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   const Block block(a.job);
   const bool dead = block.dead();
   const Combine combine{a, lane, block};
+  fetch_arguments(a);
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   // The thread that tells has read early what there may be to tell.
   const bool tells = blockIdx.x == gridDim.x - 1 && tid == kSumThreads - 1;
@@ -128,6 +129,19 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   };
   fill(first_token, batch(first_token));  // where the answers will be is known before they are there
 
+  // While the signals are awaited, the rows come near: in most cases they are ready long before. What a peer still writes
+  // is written there too.
+  __syncthreads();
+  constexpr int kPieceBytes = 32 * n * sizeof(typename Element<in>::Type), kLine = 128;
+  if constexpr (kPieceBytes >= kLine) {
+    constexpr int kLines = kPieceBytes / kLine;
+    const auto unit = static_cast<std::int32_t>(begin - static_cast<std::int64_t>(first_token) * chunks) + tid / 32;
+    const std::int32_t token = unit / chunks;
+    for (std::int32_t i = tid % 32; a.direct && token < batch(first_token) && i < topk * kLines; i += 32) {
+      const std::byte* row = table.term[token * topk + i / kLines].row;
+      if (row != nullptr) prefetch(row + static_cast<std::int64_t>(unit % chunks) * kPieceBytes + i % kLines * kLine);
+    }
+  }
   block.wait_begins();
   bool fine = true, dropped = false;
   if (tid < shape.ranks && !dead) fine = combine.await_source(tid, dropped);

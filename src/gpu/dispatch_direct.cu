@@ -68,37 +68,51 @@ struct Direct {
   enum Found : int { fine = 0, odd = 1, late = 2 };
 
   // Every thread: adds up the rows of all ranks for each key, and of those before the own group. The loads of a thread
-  // are on their way together.
+  // are on their way together, and again until all its words have come.
   __device__ int gather(const Tables& tables, std::int32_t* tokens_of_source) const {
-    constexpr int kTogether = 4;
+    constexpr int kTogether = 3, kTries = 64;
     const Shape& shape = lane.shape();
     const std::int32_t plain = shape.experts + shape.ranks, each = keys + kCountWords, all = each * shape.ranks;
+    const std::uint64_t needed = pack(block.epoch + 1, 0);
     const int group_first = lane.group_first();
     int found = fine;
     for (std::int32_t first = static_cast<std::int32_t>(threadIdx.x); first < all; first += kTogether * kThreads) {
       std::uint64_t words[kTogether];
+      std::int32_t source[kTogether], which[kTogether];
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
         const std::int32_t f = first + u * kThreads, i = f % each;
-        if (f < all) words[u] = look(f / each, i < keys ? i : plain + i - keys);
+        source[u] = f < all ? f / each : -1;
+        which[u] = i < keys ? i : plain + i - keys;
+        words[u] = needed;
+        if (source[u] >= 0) words[u] = look(source[u], which[u]);
+      }
+      for (int tries = 0; tries < kTries; ++tries) {
+        bool come = true;
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u) come = come && reached(words[u], needed, kEpochMask);
+        if (come) break;
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u) {
+          if (!reached(words[u], needed, kEpochMask)) words[u] = look(source[u], which[u]);
+        }
       }
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
-        const std::int32_t f = first + u * kThreads, source = f / each, i = f % each;
-        if (f >= all) break;
-        if (!count_word(source, i < keys ? i : plain + i - keys, words[u])) return late;
+        if (source[u] < 0) break;
+        if (!count_word(source[u], which[u], words[u])) return late;
         const auto value = static_cast<std::int32_t>(payload_of(words[u]));
-        if (i >= keys) {
-          const auto which = static_cast<CountWord>(i - keys);
-          if (which == CountWord::tokens) {
-            tokens_of_source[source] = value;
+        if (which[u] >= plain) {
+          const auto word = static_cast<CountWord>(which[u] - plain);
+          if (word == CountWord::tokens) {
+            tokens_of_source[source[u]] = value;
             if (value > shape.max_tokens) found = odd;
-          } else if (payload_of(words[u]) != (extra(which, 0) & kPayloadMask)) {
+          } else if (payload_of(words[u]) != (extra(word, 0) & kPayloadMask)) {
             found = odd;
           }
         } else if (value != 0) {
-          atomicAdd(&tables.total[i], value);
-          if (source < group_first) atomicAdd(&tables.cursor[i], value);
+          atomicAdd(&tables.total[which[u]], value);
+          if (source[u] < group_first) atomicAdd(&tables.cursor[which[u]], value);
         }
       }
     }
@@ -196,10 +210,22 @@ struct Direct {
     return key(tables, [&](std::int32_t k) { return id_of(a.in, experts, token, k); }, entry % topk);
   }
 
-  // All threads: reads the ids of these entries, at most a batch. Arrays of a batch begin with its first token's k = 0.
-  __device__ void read(Batch& batch, Range entries) const {
+  // All threads: reads the ids of these entries, of a batch that begins with entry `first`, some token's k = 0.
+  __device__ void read(Batch& batch, Range entries, std::int32_t first) const {
     for (std::int32_t e = entries.begin + static_cast<std::int32_t>(threadIdx.x); e < entries.end; e += kThreads) {
-      batch.id[e - entries.begin / topk * topk] = keep(a.job, a.in, e / topk, e % topk);
+      batch.id[e - first] = keep(a.job, e, entry_of(a.in, e / topk, e % topk));
+    }
+  }
+
+  // All threads: rows will go near the first row of their expert, so its address is looked up meanwhile.
+  __device__ void prefetch_places(const Batch& batch, const Tables& tables, Range entries) const {
+    const std::int32_t skip = entries.begin % topk;
+    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < entries.size(); i += kThreads) {
+      const std::int32_t id = batch.id[skip + i];
+      if (id < 0) continue;
+      const std::ptrdiff_t there = lane.transport.peer_pointer(tables.rank(id)) - lane.heap;
+      prefetch(a.out.x.at(tables.local(id), 0) + there);
+      if (a.out.scale_columns > 0) prefetch(a.out.scales.at(tables.local(id), 0) + there);
     }
   }
 
@@ -262,19 +288,16 @@ __device__ void count_pairs_left(const Output& out, const Lane<PeerHandle>& lane
 }
 
 // The first rows that the block will move, on their way from memory while the counts are awaited.
-__device__ void prefetch(const Input& in, Range entries, std::int32_t topk, std::int64_t row_bytes) {
+__device__ void prefetch_rows(const Input& in, Range entries, std::int32_t topk, std::int64_t row_bytes) {
   constexpr std::int64_t kLine = 128;
   if (entries.size() <= 0) return;
-  const std::int64_t lines = (row_bytes + kLine - 1) / kLine;
+  const auto lines = static_cast<std::int32_t>((row_bytes + kLine - 1) / kLine);
   const std::int32_t first = entries.begin / topk, tokens = (entries.end + topk - 1) / topk - first;
-  for (std::int64_t i = threadIdx.x; i < tokens * lines && i < 2 * kThreads; i += kThreads) {
-    const std::byte* line = in.x.at(first + static_cast<std::int32_t>(i / lines)) + i % lines * kLine;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+  const auto tid = static_cast<std::int32_t>(threadIdx.x);
+  for (std::int32_t i = tid; i < 2 * kThreads && i / lines < tokens; i += kThreads) {
+    prefetch(in.x.at(first + i / lines) + i % lines * kLine);
   }
-  if (in.scale_columns == 0) return;
-  for (std::int32_t t = static_cast<std::int32_t>(threadIdx.x); t < tokens; t += kThreads) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(in.scales.at(first + t)));
-  }
+  if (in.scale_columns > 0 && tid < tokens) prefetch(in.scales.at(first + tid));
 }
 
 __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __grid_constant__ DirectArgs a) {
@@ -289,24 +312,36 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   const std::int32_t keys = shape.experts + (ranked ? shape.ranks : 0), topk = shape.topk;
   const Direct direct{a, lane, block, topk, shape.experts, keys};
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
-  const Tables tables(a.job, shared, keys);
-  if (tid == 0) full = 0;
-  const std::int32_t tokens = tokens_in(a.in).count;
+  fetch_arguments(a);
 
   // The tokens of every rank of the group in turn: all are numbered, the own are moved.
+  const std::int32_t tokens = tokens_in(a.in).count;
   const int mine = shape.rank % shape.tp;
   const auto part = [&](int j) { return share_of(tokens, shape.tp, j); };
   const auto entries = [&](int j) { return entries_of(part(j), topk); };
-  const auto key_of_entry = [&](std::int32_t entry) { return direct.key_of_entry(tables, entry); };
-  const Range first = entries(0);
-  // The first entries of the group are counted from registers: their loads are on their way with all others.
+
+  // First all loads, then what is done with them, so that they are on their way together: where experts are, the first
+  // entries of the group, to be counted (not in the ranked layout, where more than the id counts), and the first of the
+  // block's own batch.
   constexpr int kEarly = 2;
   std::int32_t early[kEarly];
+  const std::uint32_t where = Tables::first_where(a.job);
 #pragma unroll
   for (int u = 0; u < kEarly; ++u) {
     const std::int32_t e = tid + u * kThreads;
     early[u] = !ranked && e < tokens * topk ? id_of(a.in, shape.experts, e / topk, e % topk) : -1;
   }
+  const Range first = entries(0), first_batch = batch_of(first, first.begin, topk);
+  const std::int32_t own_entry = first_batch.begin + tid;
+  Entry own_first{-1, 0};
+  if (own_entry < first_batch.end) own_first = entry_of(a.in, own_entry / topk, own_entry % topk);
+  prefetch_rows(a.in, entries(mine), topk, shape.row_bytes);
+  const Tables tables(a.job, shared, keys);
+  if (tid == 0) full = 0;
+  tables.copy_where(a.job, shared, where);
+  if (own_entry < first_batch.end) batch.id[own_entry - first.begin / topk * topk] = keep(a.job, own_entry, own_first);
+  direct.read(batch, Range{first_batch.begin + kThreads, first_batch.end}, first.begin / topk * topk);
+  const auto key_of_entry = [&](std::int32_t entry) { return direct.key_of_entry(tables, entry); };
   const auto count_entries = [&](Range of, std::int32_t* counters) {
     std::int32_t begin = of.begin;
     if (!ranked) {
@@ -319,8 +354,6 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
     }
     count(Range{begin, of.end}, counters, key_of_entry);
   };
-  direct.read(batch, batch_of(first, first.begin, topk));
-  prefetch(a.in, entries(mine), topk, shape.row_bytes);
   if (!Block::fine(dead)) return;
   if (blockIdx.x == 0) {
     const Range share{part(mine).begin * topk, (part(mine).begin + part(mine).count) * topk};
@@ -332,6 +365,7 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   }
   count_entries(Range{0, first.begin}, tables.cursor);
   __syncthreads();
+  if (a.out.layout == Layout::padded) direct.prefetch_places(batch, tables, first_batch);
   block.wait_begins();
   int found = direct.gather(tables, tokens_of_source);
   found = __syncthreads_or(found);
@@ -362,7 +396,7 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
     for (Range these = batch_of(own, own.begin, topk); these.size() > 0; these = batch_of(own, these.end, topk)) {
       if (j > 0 || these.begin > own.begin) {
         __syncthreads();
-        direct.read(batch, these);
+        direct.read(batch, these, these.begin / topk * topk);
         __syncthreads();
       }
       rows += direct.move(batch, tables, these, j == mine);

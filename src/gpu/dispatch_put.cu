@@ -39,8 +39,11 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid
   const bool dead = block.dead();
   const std::int32_t tokens = tokens_in(a.in).count, topk = shape.topk;
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
+  fetch_arguments(a);
   const Range kept = slice_of(tokens * topk, gridDim.x, blockIdx.x);
-  for (std::int32_t i = kept.begin + tid; i < kept.end; i += kThreads) keep(a.job, a.in, i / topk, i % topk);
+  for (std::int32_t i = kept.begin + tid; i < kept.end; i += kThreads) {
+    keep(a.job, i, entry_of(a.in, i / topk, i % topk));
+  }
   if (!Block::fine(dead)) return;
   send_routing(a, tokens);
 
@@ -134,30 +137,32 @@ struct Receive {
     return {source, t - first[source]};
   }
 
+  __device__ const std::int32_t* id_at(std::int32_t entry) const {
+    const Token of = token(entry / topk);
+    return lane.own<const std::int32_t>(lane.at.routing_ids(of.source)) + of.number * topk + entry % topk;
+  }
   // The number of the local expert of an entry, or -1.
   __device__ std::int32_t look_up(std::int32_t entry) const {
-    const Token of = token(entry / topk);
-    const std::int32_t id = lane.own<const std::int32_t>(lane.at.routing_ids(of.source))[of.number * topk + entry % topk];
+    const std::int32_t id = *id_at(entry);
     return id >= 0 && tables.rank(id) == lane.rank() ? tables.local(id) : -1;
   }
   __device__ bool all_staged() const { return tokens * topk <= kStaged; }
-  // All threads: source by source, several loads of a thread on their way together.
+  // All threads; several loads of a thread on their way together.
   __device__ void stage() const {
-    constexpr int kTogether = 4;
-    for (int source = 0; source < lane.shape().ranks; ++source) {
-      const auto* ids = lane.own<const std::int32_t>(lane.at.routing_ids(source));
-      const std::int32_t n = (first[source + 1] - first[source]) * topk;
-      std::uint16_t* to = staged + first[source] * topk;
-      for (std::int32_t base = static_cast<std::int32_t>(threadIdx.x); base < n; base += kTogether * kThreads) {
-        std::int32_t id[kTogether];
+    constexpr int kTogether = 10;
+    const std::int32_t n = tokens * topk;
+    for (std::int32_t base = static_cast<std::int32_t>(threadIdx.x); base < n; base += kTogether * kThreads) {
+      std::int32_t id[kTogether];
 #pragma unroll
-        for (int u = 0; u < kTogether; ++u) id[u] = base + u * kThreads < n ? ids[base + u * kThreads] : -1;
+      for (int u = 0; u < kTogether; ++u) {
+        const std::int32_t entry = base + u * kThreads;
+        id[u] = entry < n ? *id_at(entry) : -1;
+      }
 #pragma unroll
-        for (int u = 0; u < kTogether; ++u) {
-          if (base + u * kThreads >= n) break;
-          const bool here = id[u] >= 0 && tables.rank(id[u]) == lane.rank();
-          to[base + u * kThreads] = here ? static_cast<std::uint16_t>(tables.local(id[u])) : kElsewhere;
-        }
+      for (int u = 0; u < kTogether; ++u) {
+        if (base + u * kThreads >= n) break;
+        const bool here = id[u] >= 0 && tables.rank(id[u]) == lane.rank();
+        staged[base + u * kThreads] = here ? static_cast<std::uint16_t>(tables.local(id[u])) : kElsewhere;
       }
     }
   }
@@ -331,7 +336,10 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __g
   const Shape& shape = lane.shape();
   const Block block(a.job);
   const bool dead = block.dead();
+  const std::uint32_t where = Tables::first_where(a.job);
+  fetch_arguments(a);
   const Tables tables(a.job, shared, shape.experts + shape.ranks);
+  tables.copy_where(a.job, shared, where);
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   if (tid == 0) full = 0;
   if (!Block::fine(dead)) return;

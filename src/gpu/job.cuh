@@ -157,6 +157,21 @@ class Block {
   __device__ Stamp& stamp() const { return job.stamps[blockIdx.x]; }
 };
 
+// Arguments of a kernel come from memory when they are first used, a line at a time. Reads them all at once, so that the
+// lines are on their way together.
+template <class Args>
+__device__ void fetch_arguments(const Args& args) {
+  constexpr int kLine = 64, kLines = sizeof(Args) / kLine;
+  const int line = static_cast<int>(threadIdx.x / 32);
+  for (int i = line; i < kLines; i += static_cast<int>(blockDim.x / 32)) {
+    const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(&args)[i * (kLine / 4)];
+    asm volatile("" ::"r"(word));
+  }
+}
+
+// A hint that `address` will be used: brings its line and its translation near.
+__device__ inline void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
 // What of `n` block `block` of `blocks` does.
 struct Range {
   std::int32_t begin, end;  // [begin, end)

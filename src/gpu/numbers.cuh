@@ -93,20 +93,24 @@ struct Tables {
   const std::uint32_t* where;
   std::int32_t *cursor, *total;
 
-  // For the whole block; ends without a barrier.
-  __device__ Tables(const Job& job, std::int32_t* shared, std::int32_t keys) {
-    const std::int32_t experts = job.lane.shape().experts;
-    if (job.scratch != nullptr) {
-      where = job.where;
-      cursor = scratch(job, keys);
-    } else {
-      auto* const copy = reinterpret_cast<std::uint32_t*>(shared);
-      for (std::int32_t e = static_cast<std::int32_t>(threadIdx.x); e < experts; e += kThreads) copy[e] = job.where[e];
-      where = copy;
-      cursor = shared + experts;
-    }
-    total = cursor + keys;
+  __device__ Tables(const Job& job, std::int32_t* shared, std::int32_t keys)
+      : where(job.scratch != nullptr ? job.where : reinterpret_cast<const std::uint32_t*>(shared)),
+        cursor(job.scratch != nullptr ? scratch(job, keys) : shared + job.lane.shape().experts),
+        total(cursor + keys) {
     clear(cursor, 2 * keys);
+  }
+  // The placement comes in two halves, with other loads between: this thread's first word, then the copy. For the whole
+  // block; ends without a barrier.
+  __device__ static std::uint32_t first_where(const Job& job) {
+    return static_cast<std::int32_t>(threadIdx.x) < job.lane.shape().experts ? __ldg(job.where + threadIdx.x) : 0;
+  }
+  __device__ void copy_where(const Job& job, std::int32_t* shared, std::uint32_t first) const {
+    if (job.scratch != nullptr) return;
+    const std::int32_t experts = job.lane.shape().experts;
+    auto* const copy = reinterpret_cast<std::uint32_t*>(shared);
+    const auto tid = static_cast<std::int32_t>(threadIdx.x);
+    if (tid < experts) copy[tid] = first;
+    for (std::int32_t e = tid + kThreads; e < experts; e += kThreads) copy[e] = job.where[e];
   }
   __device__ static std::int32_t* scratch(const Job& job, std::int32_t keys) {
     return job.scratch + static_cast<std::int64_t>(blockIdx.x) * 2 * keys;

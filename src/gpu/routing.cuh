@@ -43,17 +43,24 @@ __device__ inline Range batch_of(Range entries, std::int32_t begin, std::int32_t
   return {begin, end < entries.end ? end : entries.end};
 }
 
-// Keeps one entry of the routing for combine, and returns its id. Every entry of the group's tokens is kept by one
-// thread of the rank.
-__device__ inline std::int32_t keep(const Job& job, const Input& in, std::int32_t token, std::int32_t k) {
+// One entry of the routing, read and then kept for combine; every entry of the group's tokens is kept by one thread of
+// the rank.
+struct Entry {
+  std::int64_t raw;
+  float weight;
+};
+__device__ inline Entry entry_of(const Input& in, std::int32_t token, std::int32_t k) {
+  return {raw_id(in, token, k), *reinterpret_cast<const float*>(in.weights.at(token, k))};
+}
+// Returns the id.
+__device__ inline std::int32_t keep(const Job& job, std::int32_t entry, const Entry& read) {
   const Lane<PeerHandle>& lane = job.lane;
-  const std::int32_t entry = token * lane.shape().topk + k;
-  const std::int64_t raw = raw_id(in, token, k);
+  const std::int64_t raw = read.raw;
   const bool good = raw >= -1 && raw < lane.shape().experts;
   if (!good) atomicMin(&job.desk->first_bad, static_cast<std::uint32_t>(entry));
   const std::int32_t id = good ? static_cast<std::int32_t>(raw) : -1;
   lane.own<std::int32_t>(lane.at.own_ids())[entry] = id;
-  lane.own<float>(lane.at.own_weights())[entry] = *reinterpret_cast<const float*>(in.weights.at(token, k));
+  lane.own<float>(lane.at.own_weights())[entry] = read.weight;
   return id;
 }
 
