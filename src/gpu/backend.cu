@@ -50,7 +50,7 @@ class GpuBackend final : public Backend {
     blocks_ = config.num_sms == 0 ? multiprocessors : std::min(config.num_sms, multiprocessors);
     const auto lanes = static_cast<std::size_t>(config.in_flight), blocks = static_cast<std::size_t>(blocks_);
     const std::size_t keys = static_cast<std::size_t>(config.experts + world.size());
-    tables_bytes_ = (2 * keys + static_cast<std::size_t>(config.experts)) * sizeof(std::int32_t);
+    tables_bytes_ = (2 * keys + static_cast<std::size_t>(config.experts)) * sizeof(std::int32_t);  // Tables::words
     const bool scratch = tables_bytes_ > kMostShared;
     if (scratch) scratch_ = card_array<std::int32_t>(lanes * blocks * 2 * keys);
     desks_ = card_array<Desk>(lanes);
@@ -64,7 +64,7 @@ class GpuBackend final : public Backend {
       check(cudaMemcpy(&desks_[at], &desk, sizeof desk, cudaMemcpyHostToDevice), "write to a card");
       const Lane<PeerHandle> lane{net, LaneLayout(shape_, l), placement_.view(),
                                   heaps_.bases[static_cast<std::size_t>(world.rank())]};
-      jobs_.push_back({lane, Call::dispatch, &desks_[at], &notices_[at * kGrades], dead_.get(), nullptr, placement_.where(),
+      jobs_.push_back({lane, ByTopk(config.topk), Call::dispatch, &desks_[at], &notices_[at * kGrades], dead_.get(), nullptr, placement_.where(),
                        scratch ? scratch_.get() + at * blocks * 2 * keys : nullptr});
     }
     tokens_.resize(lanes);
@@ -188,6 +188,10 @@ class GpuBackend final : public Backend {
     const bool aligned = alignment.wide() && whole_packs(out.in_type);
     const CombineArgs args{job(lane, call), rows, out, print, call == Call::combine,
                            tokens_[static_cast<std::size_t>(lane)].known ? tokens(lane) : -1, aligned};
+    if (std::int64_t{tokens(lane)} * out.hidden > INT32_MAX) {
+      throw Error(ErrorKind::argument, "m * hidden is " + std::to_string(std::int64_t{tokens(lane)} * out.hidden) +
+                                           ", allowed with transport peer is up to " + std::to_string(INT32_MAX));
+    }
     const std::int64_t pieces = tokens(lane) * ((out.hidden + 255) / 256);  // as sum_chunk of 16-bit elements
     const int blocks = static_cast<int>(std::clamp<std::int64_t>((pieces + 3) / 4, 1, blocks_));
     return start(launch_combine, args, blocks, call == Call::combine ? 0 : shared_bytes(), stream);

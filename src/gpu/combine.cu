@@ -56,10 +56,11 @@ struct Combine {
   }
 
   __device__ std::int32_t rank_of_entry(const std::int32_t* ids, std::int32_t entry) const {
-    const std::int32_t topk = lane.shape().topk, id = ids[entry];
+    const std::int32_t id = ids[entry];
     if (id < 0) return -1;
     if (!lane.shape().by_rank) return lane.placement.rank_of[id];
-    return new_rank(lane.placement, ids + entry / topk * topk, entry % topk);
+    const std::int32_t k = a.job.by_topk.remainder(entry);
+    return new_rank(lane.placement, ids + entry - k, k);
   }
 
   // Put way, when some rank dropped rows: the key by which the group's rows were numbered, and how many were kept.
@@ -72,21 +73,43 @@ struct Combine {
     const auto* kept_rows = lane.own<const std::int32_t>(lane.at.kept(rank));
     return number < kept_rows[lane.shape().by_rank ? 0 : key];
   }
+  // All threads: counts the group's rows before this block's.
+  __device__ __noinline__ void count_before(const std::int32_t* ids, std::int32_t entry, std::int32_t* cursor) const {
+    clear(cursor, lane.shape().experts + lane.shape().ranks);
+    __syncthreads();
+    count(Range{0, entry}, cursor, [&](std::int32_t i) { return key_of_entry(ids, i); });
+    __syncthreads();
+  }
+  // All threads: takes those terms out of the table that were dropped; of the entries [first, first + n).
+  __device__ __noinline__ void take_out(Table& table, const std::int32_t* ids, std::int32_t first, std::int32_t n,
+                                        std::int32_t* cursor) const {
+    __shared__ std::int32_t numbers[kTerms], keys[kTerms];
+    const auto tid = static_cast<std::int32_t>(threadIdx.x);
+    for (std::int32_t i = tid; i < n; i += kSumThreads) keys[i] = key_of_entry(ids, first + i);
+    __syncthreads();
+    if (tid < 32) number(keys, n, cursor, numbers);
+    __syncthreads();
+    for (std::int32_t i = tid; i < n; i += kSumThreads) {
+      const std::int32_t rank = rank_of_entry(ids, first + i);
+      if (rank >= 0 && !kept(rank, keys[i], numbers[i])) table.term[i].row = nullptr;
+    }
+    __syncthreads();
+  }
 
   __device__ Term term(const std::int32_t* ids, std::int32_t entry) const {
     const Shape& shape = lane.shape();
-    const std::int32_t id = ids[entry];
-    if (id < 0) return {nullptr, 0};
+    // The loads that need no id go with its own.
+    const std::int32_t id = ids[entry], place = a.direct ? lane.own<const std::int32_t>(lane.at.own_places())[entry] : 0;
     const float weight = shape.by_rank ? 1.0F : lane.own<const float>(lane.at.own_weights())[entry];
-    if (!a.direct) {
-      if (rank_of_entry(ids, entry) < 0) return {nullptr, 0};
-      return {lane.heap + lane.at.answer(entry / shape.topk, entry % shape.topk), weight};
+    if (id < 0 || place < 0) return {nullptr, 0};
+    if (a.direct) {
+      const std::uint32_t where = __ldg(a.job.where + id);
+      const auto rank = static_cast<int>(where >> 16), local = static_cast<int>(where & 0xFFFF);
+      return {a.rows.at(local, place) + (lane.transport.peer_pointer(rank) - lane.heap), weight};
     }
-    const std::int32_t place = lane.own<const std::int32_t>(lane.at.own_places())[entry];
-    if (place < 0) return {nullptr, 0};
-    const std::uint32_t where = a.job.where[id];
-    const auto rank = static_cast<int>(where >> 16), local = static_cast<int>(where & 0xFFFF);
-    return {a.rows.at(local, place) + (lane.transport.peer_pointer(rank) - lane.heap), weight};
+    if (shape.by_rank && rank_of_entry(ids, entry) < 0) return {nullptr, 0};
+    const std::int32_t token = a.job.by_topk.quotient(entry);
+    return {lane.heap + lane.at.answer(token, entry - token * shape.topk), weight};
   }
 };
 
@@ -94,7 +117,6 @@ template <DType in, int n>
 __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_constant__ CombineArgs a) {
   extern __shared__ std::int32_t shared[];
   __shared__ Table table;
-  __shared__ std::int32_t numbers[kTerms], keys[kTerms];
   const Lane<PeerHandle>& lane = a.job.lane;
   const Shape& shape = lane.shape();
   const Block block(a.job);
@@ -113,21 +135,20 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
 
   const std::int32_t topk = shape.topk, tokens = a.tokens >= 0 ? a.tokens : lane.state().tokens;
   const auto* ids = lane.own<const std::int32_t>(lane.at.own_ids());
-  const std::int32_t chunks = chunks_of<n>(a.out.hidden), most = kTerms / topk;
-  const auto units = static_cast<std::int64_t>(tokens) * chunks;
-  const std::int64_t begin = units * blockIdx.x / gridDim.x, end = units * (blockIdx.x + 1) / gridDim.x;
-  const auto first_token = static_cast<std::int32_t>(begin / chunks);
-  const auto fill = [&](std::int32_t first, std::int32_t count_of) {
+  const std::int32_t chunks = chunks_of<n>(a.out.hidden), most = a.job.by_topk.quotient(kTerms);
+  const Range own = slice_of(tokens * chunks, gridDim.x, blockIdx.x);
+  const std::int32_t first_token = own.begin / chunks, end_token = own.size() <= 0 ? first_token : (own.end - 1) / chunks + 1;
+  const auto batch = [&](std::int32_t first) {  // tokens from `first` that this block sums next
+    return end_token - first < most ? end_token - first : most;
+  };
+  const auto fill = [&](std::int32_t first) {
     // The last threads first: the first ones wait for the signals meanwhile.
-    for (std::int32_t i = kSumThreads - 1 - tid; i < count_of * topk; i += kSumThreads) {
+#pragma unroll 1
+    for (std::int32_t i = kSumThreads - 1 - tid; i < batch(first) * topk; i += kSumThreads) {
       table.term[i] = combine.term(ids, first * topk + i);
     }
   };
-  const auto batch = [&](std::int32_t first) {  // tokens from `first` that this block sums next
-    const auto left = static_cast<std::int32_t>((end + chunks - 1) / chunks) - first;
-    return begin >= end ? 0 : left < most ? left : most;
-  };
-  fill(first_token, batch(first_token));  // where the answers will be is known before they are there
+  fill(first_token);  // where the answers will be is known before they are there
 
   // While the signals are awaited, the rows come near: in most cases they are ready long before. What a peer still writes
   // is written there too.
@@ -135,11 +156,11 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   constexpr int kPieceBytes = 32 * n * sizeof(typename Element<in>::Type), kLine = 128;
   if constexpr (kPieceBytes >= kLine) {
     constexpr int kLines = kPieceBytes / kLine;
-    const auto unit = static_cast<std::int32_t>(begin - static_cast<std::int64_t>(first_token) * chunks) + tid / 32;
-    const std::int32_t token = unit / chunks;
-    for (std::int32_t i = tid % 32; a.direct && token < batch(first_token) && i < topk * kLines; i += 32) {
+    const std::int32_t unit = own.begin + tid / 32, token = unit / chunks - first_token;
+    const auto piece = static_cast<std::int64_t>(unit - (token + first_token) * chunks) * kPieceBytes;
+    for (std::int32_t i = tid % 32; a.direct && unit < own.end && token < most && i < topk * kLines; i += 32) {
       const std::byte* row = table.term[token * topk + i / kLines].row;
-      if (row != nullptr) prefetch(row + static_cast<std::int64_t>(unit % chunks) * kPieceBytes + i % kLines * kLine);
+      if (row != nullptr) prefetch(row + piece + i % kLines * kLine);
     }
   }
   block.wait_begins();
@@ -149,40 +170,26 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   if (found > 1) return;
   dropped = found == 1;
   block.wait_ends();
-  auto* const cursor = a.job.scratch == nullptr ? shared : Tables::scratch(a.job, shape.experts + shape.ranks);
-  if (dropped) {
-    clear(cursor, shape.experts + shape.ranks);
-    __syncthreads();
-    count(Range{0, first_token * topk}, cursor, [&](std::int32_t i) { return combine.key_of_entry(ids, i); });
-    __syncthreads();
-  }
-
+  auto* const cursor = a.job.scratch == nullptr
+                           ? shared
+                           : a.job.scratch + static_cast<std::int64_t>(blockIdx.x) * 2 * (shape.experts + shape.ranks);
+  if (dropped) combine.count_before(ids, first_token * topk, cursor);
+#pragma unroll 1
   for (std::int32_t first = first_token; batch(first) > 0; first += most) {
-    const std::int32_t these = batch(first);
     if (first != first_token) {
       __syncthreads();
-      fill(first, these);
+      fill(first);
       __syncthreads();
     }
-    if (dropped) {
-      for (std::int32_t i = tid; i < these * topk; i += kSumThreads) keys[i] = combine.key_of_entry(ids, first * topk + i);
-      __syncthreads();
-      if (tid < 32) number(keys, these * topk, cursor, numbers);
-      __syncthreads();
-      for (std::int32_t i = tid; i < these * topk; i += kSumThreads) {
-        const std::int32_t rank = combine.rank_of_entry(ids, first * topk + i);
-        if (rank >= 0 && !combine.kept(rank, keys[i], numbers[i])) table.term[i].row = nullptr;
-      }
-      __syncthreads();
-    }
+    if (dropped) combine.take_out(table, ids, first * topk, batch(first) * topk, cursor);
     // The pieces of these tokens that are this block's.
-    const std::int64_t from = static_cast<std::int64_t>(first) * chunks;
-    const auto unit_begin = static_cast<std::int32_t>(begin > from ? begin - from : 0);
-    const auto unit_end = static_cast<std::int32_t>(end - from < these * chunks ? end - from : these * chunks);
-    for (std::int32_t unit = unit_begin + tid / 32; unit < unit_end; unit += kSumThreads / 32) {
+    const std::int32_t from = first * chunks, to_here = from + batch(first) * chunks;
+    const std::int32_t last = own.end < to_here ? own.end : to_here;
+#pragma unroll 1
+    for (std::int32_t unit = (own.begin > from ? own.begin : from) + tid / 32; unit < last; unit += kSumThreads / 32) {
       const std::int32_t token = unit / chunks;
-      std::byte* const to = a.out.out.at(first + token);
-      sum_chunk<in, n>(table.term + token * topk, topk, a.out.hidden, unit - token * chunks, a.out.out_type,
+      std::byte* const to = a.out.out.at(token);
+      sum_chunk<in, n>(table.term + (token - first) * topk, topk, a.out.hidden, unit - token * chunks, a.out.out_type,
                        a.out.accumulate, &to, 1);
     }
   }

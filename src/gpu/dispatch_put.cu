@@ -15,12 +15,17 @@ __device__ void send_routing(const SendArgs& a, std::int32_t tokens) {
   const Share share = lane.own_share(tokens);
   const auto thread = static_cast<std::int32_t>(blockIdx.x * kThreads + threadIdx.x);
   const auto threads = static_cast<std::int32_t>(gridDim.x * kThreads);
+  const ByTopk by = a.job.by_topk;
+#pragma unroll 1
   for (std::int32_t i = thread; i < share.count * shape.topk; i += threads) {
-    const std::int32_t token = share.begin + i / shape.topk, k = i % shape.topk;
+    const std::int32_t token = share.begin + by.quotient(i), k = by.remainder(i);
     const std::int32_t id = id_of(a.in, shape.experts, token, k);
     const float weight = shape.weights ? *reinterpret_cast<const float*>(a.in.weights.at(token, k)) : 0;
-    for (int p = 1; p <= shape.ranks; ++p) {
-      std::byte* const to = lane.transport.peer_pointer((shape.rank + p) % shape.ranks);
+    int peer = shape.rank;
+#pragma unroll 1
+    for (int p = 0; p < shape.ranks; ++p) {
+      peer = peer + 1 < shape.ranks ? peer + 1 : 0;
+      std::byte* const to = lane.transport.peer_pointer(peer);
       reinterpret_cast<std::int32_t*>(to + lane.at.routing_ids(shape.rank))[i] = id;
       if (shape.weights) reinterpret_cast<float*>(to + lane.at.routing_weights(shape.rank))[i] = weight;
     }
@@ -37,44 +42,60 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid
   const Shape& shape = lane.shape();
   const Block block(a.job);
   const bool dead = block.dead();
-  const std::int32_t tokens = tokens_in(a.in).count, topk = shape.topk;
+  const ByTopk by = a.job.by_topk;
+  const std::int32_t tokens = tokens_in(a.in).count, topk = by.topk;
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   fetch_arguments(a);
+  const Share share = lane.own_share(tokens);
+  const Range own = entries_of(share, topk);
+  const auto read_ids = [&](Range these) {  // of whole tokens
+    const std::int32_t first_token = by.quotient(these.begin);
+    const std::int32_t n = by.quotient(these.end - first_token * topk + topk - 1) * topk;
+#pragma unroll 1
+    for (std::int32_t i = tid; i < n; i += kThreads) {
+      batch.id[i] = id_of(a.in, shape.experts, first_token + by.quotient(i), by.remainder(i));
+    }
+    return n;
+  };
   const Range kept = slice_of(tokens * topk, gridDim.x, blockIdx.x);
+#pragma unroll 1
   for (std::int32_t i = kept.begin + tid; i < kept.end; i += kThreads) {
-    keep(a.job, i, entry_of(a.in, i / topk, i % topk));
+    keep(a.job, i, entry_of(a.in, by.quotient(i), by.remainder(i)));
   }
   if (!Block::fine(dead)) return;
   send_routing(a, tokens);
 
-  const Range own = entries_of(lane.own_share(tokens), topk);
   std::uint64_t rows = 0;
-  for (Range these = batch_of(own, own.begin, topk); these.size() > 0; these = batch_of(own, these.end, topk)) {
-    const std::int32_t first_token = these.begin / topk, first = first_token * topk;
-    const std::int32_t n = (these.end - first + topk - 1) / topk;
+#pragma unroll 1
+  for (Range these = batch_of(own, own.begin, by); these.size() > 0; these = batch_of(own, these.end, by)) {
+    const std::int32_t first_token = by.quotient(these.begin), first = first_token * topk;
+    if (these.begin > own.begin) __syncthreads();
+    const std::int32_t n = read_ids(these);
     __syncthreads();
-    for (std::int32_t i = tid; i < n * topk; i += kThreads) {
-      batch.id[i] = id_of(a.in, shape.experts, first_token + i / topk, i % topk);
-    }
+    const auto rank_at = [&](std::int32_t i) {
+      return batch.id[i] < 0 ? -1 : static_cast<std::int32_t>(__ldg(a.job.where + batch.id[i]) >> 16);
+    };
+#pragma unroll 1
+    for (std::int32_t i = tid; i < n; i += kThreads) batch.key[i] = rank_at(i);
     __syncthreads();
-    for (std::int32_t i = tid; i < n * topk; i += kThreads) {
+#pragma unroll 1
+    for (std::int32_t i = tid; i < n; i += kThreads) {
       batch.to[i] = batch.scales_to[i] = nullptr;
-      if (first + i < these.begin || first + i >= these.end || batch.id[i] < 0) continue;
-      const auto peer = static_cast<std::int32_t>(a.job.where[batch.id[i]] >> 16);
+      if (first + i < these.begin || first + i >= these.end || batch.key[i] < 0) continue;
       bool again = false;
-      for (std::int32_t j = i - i % topk; j < i; ++j) {
-        again = again || (batch.id[j] >= 0 && static_cast<std::int32_t>(a.job.where[batch.id[j]] >> 16) == peer);
-      }
+#pragma unroll 1
+      for (std::int32_t j = i - by.remainder(i); j < i; ++j) again = again || batch.key[j] == batch.key[i];
       if (again) continue;
       ++rows;
-      const std::int32_t token = first_token + i / topk - lane.own_share(tokens).begin;
-      batch.to[i] = lane.transport.peer_pointer(peer) + lane.at.slot(shape.rank, token);
+      batch.to[i] = lane.transport.peer_pointer(batch.key[i]) +
+                    lane.at.slot(shape.rank, first_token + by.quotient(i) - share.begin);
       batch.scales_to[i] = batch.to[i] + shape.scale_offset();
     }
     __syncthreads();
     copy_rows<2>(
-        a.by, n, topk, {batch.to, shape.row_bytes}, [&](std::int32_t row) { return a.in.x.at(first_token + row); },
-        a.scales, batch.scales_to, [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
+        a.by, by.quotient(n), topk, {batch.to, shape.row_bytes},
+        [&](std::int32_t row) { return a.in.x.at(first_token + row); }, a.scales, batch.scales_to,
+        [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
   }
   if (block.last_and_signal(lane.at.signal(Signal::dispatch, shape.rank),
                             pack(block.epoch + 1, dispatch_payload(WireWay::put, tokens))) &&
@@ -84,46 +105,47 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid
   block.end(rows * static_cast<std::uint64_t>(shape.slot_bytes()));
 }
 
+// One thread, one source: waits, and checks what it says. The first of a group's sources speaks for its tokens.
+__device__ bool await_source(const ReceiveArgs& a, const Block& block, int source) {
+  const Lane<PeerHandle>& lane = a.job.lane;
+  const Shape& shape = lane.shape();
+  const std::uint64_t needed = pack(block.epoch + 1, 0);
+  const int leader = source / shape.tp * shape.tp;
+  std::uint64_t word = 0, group = 0;
+  const auto wait = [&](int of, std::uint64_t& seen) {
+    return block.wait_for({lane.at.signal(Signal::dispatch, of), needed, kEpochMask, of,
+                           shape.direct ? lane.at.signal(Signal::counts, of) : 0},
+                          Phase::dispatch, seen);
+  };
+  if (!wait(source, word)) return false;
+  group = word;
+  if (leader != source && !wait(leader, group)) return false;
+  if (way_of(word) != WireWay::put) return block.refuse_peer(Fault::other_way, Phase::dispatch, source, word, needed);
+  const std::uint64_t print = lane.own<const RoutingHeader>(lane.at.routing(source))->fingerprint;
+  if (print != lane.placement.fingerprint) {
+    return block.refuse_peer(Fault::other_placement, Phase::dispatch, source, print, lane.placement.fingerprint);
+  }
+  const std::int32_t tokens = tokens_of(word), groups = tokens_of(group);
+  if (tokens != groups || tokens > shape.max_tokens) {
+    return block.refuse_peer(Fault::other_tokens, Phase::dispatch, source, static_cast<std::uint64_t>(tokens),
+                             static_cast<std::uint64_t>(groups));
+  }
+  return true;
+}
+
 // The receiver's view of what has come. The tokens of all sources are numbered through, in the order of rows.
+template <bool ranked, bool in_shared>
 struct Receive {
   const ReceiveArgs& a;
   const Lane<PeerHandle>& lane;
   const Block& block;
-  const Tables& tables;
+  const Tables<in_shared>& tables;
+  ByTopk by;
   const std::int32_t* first;  // [ranks + 1]: each source's first token
   std::uint16_t* staged;      // [tokens, topk]: local experts, or kElsewhere
   std::int32_t topk, tokens;
   static constexpr std::uint16_t kElsewhere = 0xFFFF;
 
-  // One thread, one source: waits, and checks what it says. The first of a group's sources speaks for its tokens.
-  __device__ static bool await_source(const ReceiveArgs& a, const Block& block, int source) {
-    const Lane<PeerHandle>& lane = a.job.lane;
-    const Shape& shape = lane.shape();
-    const std::uint64_t needed = pack(block.epoch + 1, 0);
-    const int leader = source / shape.tp * shape.tp;
-    std::uint64_t word = 0, group = 0;
-    const auto wait = [&](int of, std::uint64_t& seen) {
-      return block.wait_for({lane.at.signal(Signal::dispatch, of), needed, kEpochMask, of,
-                             shape.direct ? lane.at.signal(Signal::counts, of) : 0},
-                            Phase::dispatch, seen);
-    };
-    if (!wait(source, word)) return false;
-    group = word;
-    if (leader != source && !wait(leader, group)) return false;
-    if (way_of(word) != WireWay::put) return block.refuse_peer(Fault::other_way, Phase::dispatch, source, word, needed);
-    const std::uint64_t print = lane.own<const RoutingHeader>(lane.at.routing(source))->fingerprint;
-    if (print != lane.placement.fingerprint) {
-      return block.refuse_peer(Fault::other_placement, Phase::dispatch, source, print, lane.placement.fingerprint);
-    }
-    const std::int32_t tokens = tokens_of(word), groups = tokens_of(group);
-    if (tokens != groups || tokens > shape.max_tokens) {
-      return block.refuse_peer(Fault::other_tokens, Phase::dispatch, source, static_cast<std::uint64_t>(tokens),
-                               static_cast<std::uint64_t>(groups));
-    }
-    return true;
-  }
-
-  __device__ bool ranked() const { return a.out.layout == Layout::ranked; }
   // Ranked: the key by which all tokens that are here are numbered.
   __device__ std::int32_t row_key() const { return lane.placement.local_experts(lane.rank()); }
 
@@ -133,16 +155,17 @@ struct Receive {
   };
   __device__ Token token(std::int32_t t) const {
     int source = 0;
+#pragma unroll 1
     while (t >= first[source + 1]) ++source;
     return {source, t - first[source]};
   }
 
   __device__ const std::int32_t* id_at(std::int32_t entry) const {
-    const Token of = token(entry / topk);
-    return lane.own<const std::int32_t>(lane.at.routing_ids(of.source)) + of.number * topk + entry % topk;
+    const Token of = token(by.quotient(entry));
+    return lane.own<const std::int32_t>(lane.at.routing_ids(of.source)) + of.number * topk + by.remainder(entry);
   }
   // The number of the local expert of an entry, or -1.
-  __device__ std::int32_t look_up(std::int32_t entry) const {
+  __device__ __noinline__ std::int32_t look_up(std::int32_t entry) const {
     const std::int32_t id = *id_at(entry);
     return id >= 0 && tables.rank(id) == lane.rank() ? tables.local(id) : -1;
   }
@@ -172,7 +195,8 @@ struct Receive {
   }
 
   __device__ bool first_here(std::int32_t entry) const {
-    for (std::int32_t j = entry - entry % topk; j < entry; ++j) {
+#pragma unroll 1
+    for (std::int32_t j = entry - by.remainder(entry); j < entry; ++j) {
       if (local(j) >= 0) return false;
     }
     return true;
@@ -180,7 +204,7 @@ struct Receive {
   // The key by which an entry's row is numbered; -1: no row.
   __device__ std::int32_t key(std::int32_t entry) const {
     const std::int32_t here = local(entry);
-    return here < 0 || !ranked() ? here : first_here(entry) ? row_key() : -1;
+    return here < 0 || !ranked ? here : first_here(entry) ? row_key() : -1;
   }
 
   // All threads: the tokens that this block takes, so that all blocks have about as many rows.
@@ -190,10 +214,12 @@ struct Receive {
     const Range own = slice_of(tokens, kThreads, threadIdx.x);
     const auto rows_of = [&](std::int32_t t) {
       std::int32_t rows = 0;
+#pragma unroll 1
       for (std::int32_t k = 0; k < topk; ++k) rows += key(t * topk + k) >= 0 ? 1 : 0;
       return rows;
     };
     std::int32_t rows = 0;
+#pragma unroll 1
     for (std::int32_t t = own.begin; t < own.end; ++t) rows += rows_of(t);
     std::int32_t sum = rows;
     for (int step = 1; step < 32; step *= 2) {
@@ -215,6 +241,7 @@ struct Receive {
     std::int32_t row = before[tid / 32] + sum - rows;  // of the first of these tokens
     const Range wanted = slice_of(before[kThreads / 32], gridDim.x, blockIdx.x);
     const bool here = (row <= wanted.begin && wanted.begin < row + rows) || (row <= wanted.end && wanted.end < row + rows);
+#pragma unroll 1
     for (std::int32_t t = own.begin; here && t < own.end; ++t) {
       const std::int32_t next = row + rows_of(t);
       if (row <= wanted.begin && wanted.begin < next) bound[0] = t;
@@ -225,15 +252,19 @@ struct Receive {
     return {blockIdx.x == 0 ? 0 : bound[0], blockIdx.x == gridDim.x - 1 ? tokens : bound[1]};
   }
 
+  // All threads: adds the rows of these entries.
+  __device__ __noinline__ void add(Range entries, std::int32_t* counters) const {
+    count(entries, counters, [&](std::int32_t entry) { return key(entry); });
+  }
   // Ranked layout: adds the (row, k) pairs of the rows that find room.
-  __device__ void add_pairs() const {
+  __device__ __noinline__ void add_pairs() const {
     __shared__ std::int32_t end;
     __syncthreads();
     if (threadIdx.x == 0) {
       end = tokens * topk;
       std::int32_t rows = 0;
       for (std::int32_t i = 0; i < end && tables.total[row_key()] > a.out.capacity; ++i) {
-        if (key(i) >= 0 && rows++ == a.out.capacity) end = i - i % topk;
+        if (key(i) >= 0 && rows++ == a.out.capacity) end = i - by.remainder(i);
       }
     }
     __syncthreads();
@@ -241,11 +272,11 @@ struct Receive {
   }
 
   // Contiguous layout, one warp: where each expert begins.
-  __device__ void add_firsts(bool write_out) const {
-    const std::int32_t locals = lane.placement.local_experts(lane.rank());
+  __device__ __noinline__ void add_firsts(bool write_out) const {
+    const std::int32_t locals = lane.placement.local_experts(lane.rank()), alignment = a.out.alignment;
     const std::int32_t end = prefix(
         Range{0, locals},
-        [&](std::int32_t i) { return static_cast<std::int32_t>(aligned(tables.total[i], a.out.alignment)); },
+        [&](std::int32_t i) { return (tables.total[i] + alignment - 1) / alignment * alignment; },
         [&](std::int32_t i, std::int32_t first_row) {
           tables.cursor[i] += first_row;
           if (write_out) a.out.expert_offsets[i] = first_row;
@@ -257,16 +288,27 @@ struct Receive {
   __device__ bool write_counts_out() const {
     const std::int32_t locals = lane.placement.local_experts(lane.rank());
     bool room = true;
-    if (threadIdx.x == 0 && ranked()) {
+    if (threadIdx.x == 0 && ranked) {
       *a.out.row_count = tables.total[row_key()];
       room = tables.total[row_key()] <= a.out.capacity;
     }
     if (threadIdx.x == 0 && a.out.layout == Layout::contiguous) room = a.out.expert_offsets[locals] <= a.out.capacity;
+#pragma unroll 1
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < locals; i += kThreads) {
       a.out.expert_counts[i] = tables.total[i];
       if (a.out.layout == Layout::padded) room = room && tables.total[i] <= a.out.capacity;
     }
     return room;
+  }
+
+  // Ranked layout: the ids and weights that go with a row.
+  __device__ __noinline__ void write_routing(const Token& of, std::int32_t entry, std::int32_t place) const {
+    const auto* weights = lane.own<const float>(lane.at.routing_weights(of.source)) + of.number * topk;
+    for (std::int32_t j = 0; j < topk; ++j) {
+      const std::int32_t here = local(entry + j);
+      *reinterpret_cast<std::int32_t*>(a.out.ids.at(place, j)) = here;
+      *reinterpret_cast<float*>(a.out.weights.at(place, j)) = here < 0 ? 0.0F : weights[j];
+    }
   }
 
   // All threads: places the tokens [begin, end), at most a batch, and copies their rows.
@@ -275,14 +317,16 @@ struct Receive {
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
     const std::int32_t n = these.size() * topk, entry = these.begin * topk;
     if (tid == 0) listed = 0;
+#pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) batch.key[i] = key(entry + i);
     __syncthreads();
     if (tid < 32) number(batch.key, n, tables.cursor, batch.number);
     __syncthreads();
     std::uint64_t rows = 0;
+#pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) {
-      const Token of = token(these.begin + i / topk);
-      const std::int32_t k = i % topk, expert = local(entry + i);
+      const Token of = token(these.begin + by.quotient(i));
+      const std::int32_t k = by.remainder(i), expert = local(entry + i);
       const std::int32_t place = batch.number[i] < a.out.capacity ? batch.number[i] : -1;
       lane.own<std::int32_t>(lane.at.places(of.source))[of.number * topk + k] = place;
       batch.to[i] = batch.scales_to[i] = nullptr;
@@ -293,12 +337,7 @@ struct Receive {
       ++rows;
       batch.to[i] = a.out.x.at(expert, place);
       if (a.out.scale_columns > 0) batch.scales_to[i] = a.out.scales.at(expert, place);
-      const auto* weights = lane.own<const float>(lane.at.routing_weights(of.source)) + of.number * topk;
-      for (std::int32_t j = 0; ranked() && j < topk; ++j) {
-        const std::int32_t here = local(entry + i - k + j);
-        *reinterpret_cast<std::int32_t*>(a.out.ids.at(place, j)) = here;
-        *reinterpret_cast<float*>(a.out.weights.at(place, j)) = here < 0 ? 0.0F : weights[j];
-      }
+      if (ranked) write_routing(of, entry + i - k, place);
     }
     __syncthreads();
     if (tid == 0) list_begin = atomicAdd(&lane.state().received, listed);
@@ -307,6 +346,7 @@ struct Receive {
     static_assert(sizeof batch.number >= sizeof(std::byte*) * (kBatch / 2) && alignof(Batch) == 8);
     for (std::int32_t row = tid; row < these.size(); row += kThreads) {
       bool here = false;
+#pragma unroll 1
       for (std::int32_t k = 0; k < topk; ++k) here = here || batch.to[row * topk + k] != nullptr;
       const Token of = token(these.begin + row);
       from[row] = here ? lane.heap + lane.at.slot(of.source, of.number) : nullptr;
@@ -317,17 +357,19 @@ struct Receive {
         a.scales, batch.scales_to, [&](std::int32_t row) -> const std::byte* {
           return from[row] == nullptr ? nullptr : from[row] + lane.shape().scale_offset();
         });
+#pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) {
       if (batch.id[i] < 0) continue;
-      const Token of = token(these.begin + i / topk);
+      const Token of = token(these.begin + by.quotient(i));
       lane.own<std::int32_t>(lane.at.received())[list_begin + batch.id[i]] =
-          (of.source * lane.shape().share + of.number) * topk + i % topk;
+          (of.source * lane.shape().share + of.number) * topk + by.remainder(i);
     }
     __syncthreads();
     return rows;
   }
 };
 
+template <bool ranked, bool in_shared>
 __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __grid_constant__ ReceiveArgs a) {
   extern __shared__ std::int32_t shared[];
   __shared__ Batch batch;
@@ -336,15 +378,15 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __g
   const Shape& shape = lane.shape();
   const Block block(a.job);
   const bool dead = block.dead();
-  const std::uint32_t where = Tables::first_where(a.job);
+  const std::uint32_t where = Tables<in_shared>::first_where(a.job);
   fetch_arguments(a);
-  const Tables tables(a.job, shared, shape.experts + shape.ranks);
-  tables.copy_where(a.job, shared, where);
+  const Tables<in_shared> tables(a.job, shared, shape.experts + shape.ranks);
+  Tables<in_shared>::copy_where(a.job, shared, where);
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   if (tid == 0) full = 0;
   if (!Block::fine(dead)) return;
   block.wait_begins();
-  if (!Block::fine(tid < shape.ranks && !Receive::await_source(a, block, tid))) return;
+  if (!Block::fine(tid < shape.ranks && !await_source(a, block, tid))) return;
   block.wait_ends();
   if (tid < 32) {
     const std::int32_t all = prefix(
@@ -354,19 +396,18 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __g
   }
   __syncthreads();
 
-  auto* const staged = reinterpret_cast<std::uint16_t*>(shared + tables_words(a.job));
-  const Receive receive{a, lane, block, tables, first, staged, shape.topk, first[shape.ranks]};
-  const std::int32_t topk = shape.topk, tokens = receive.tokens, most = kBatch / topk;
-  const auto key = [&](std::int32_t entry) { return receive.key(entry); };
+  auto* const staged = reinterpret_cast<std::uint16_t*>(shared + (in_shared ? Tables<true>::words(a.job) : 0));
+  const Receive<ranked, in_shared> receive{a, lane, block, tables, a.job.by_topk, first, staged, shape.topk, first[shape.ranks]};
+  const std::int32_t topk = shape.topk, tokens = receive.tokens, most = a.job.by_topk.quotient(kBatch);
   if (receive.all_staged()) receive.stage();
   __syncthreads();
   const Range own = receive.share_rows();
-  count(Range{0, own.begin * topk}, tables.cursor, key);
+  receive.add(Range{0, own.begin * topk}, tables.cursor);
   // Contiguous: experts begin where the rows of those before end, so that every block needs all totals.
   const bool tells = blockIdx.x == gridDim.x - 1, contiguous = a.out.layout == Layout::contiguous;
   if (tells || contiguous) {
-    count(Range{0, tokens * topk}, tables.total, key);
-    if (receive.ranked()) receive.add_pairs();
+    receive.add(Range{0, tokens * topk}, tables.total);
+    if (ranked) receive.add_pairs();
   }
   __syncthreads();
   if (contiguous) {
@@ -375,6 +416,7 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __g
   }
   if (tells && !receive.write_counts_out()) full = 1;
   std::uint64_t rows = 0;
+#pragma unroll 1
   for (std::int32_t t = own.begin; t < own.end; t += most) {
     rows += receive.move(batch, Range{t, t + most < own.end ? t + most : own.end});
   }
@@ -383,7 +425,7 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __g
     if (tid == 0) {
       lane.state().dropped = 0;
       if (full != 0) {
-        write_cut_counts(block, a.out, receive.ranked() ? tables.total[receive.row_key()] : 0,
+        write_cut_counts(block, a.out, ranked ? tables.total[receive.row_key()] : 0,
                          [&](std::int32_t local) { return tables.total[local]; });
         lane.state().dropped = 1;
       }
@@ -401,7 +443,12 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __g
 
 void launch_dispatch_send(const SendArgs& args, const Launch& launch) { run(dispatch_send_kernel, args, launch); }
 void launch_dispatch_receive(const ReceiveArgs& args, const Launch& launch) {
-  run(dispatch_receive_kernel, args, launch);
+  const bool in_shared = args.job.scratch == nullptr;
+  if (args.out.layout == Layout::ranked) {
+    run(in_shared ? dispatch_receive_kernel<true, true> : dispatch_receive_kernel<true, false>, args, launch);
+  } else {
+    run(in_shared ? dispatch_receive_kernel<false, true> : dispatch_receive_kernel<false, false>, args, launch);
+  }
 }
 
 }  // namespace moelane::gpu

@@ -39,8 +39,22 @@ struct Stamp {
   std::uint64_t step, begin, wait_begin, wait_end, end, bytes;
 };
 
+// Divides non-negative numbers below 2^27 by topk, of at most 32: a multiplication where a division would take twenty
+// instructions. Kernels that last microseconds wait for their instructions as for their data.
+struct ByTopk {
+  std::int32_t topk;
+  std::uint32_t inverse;
+  __host__ __device__ explicit ByTopk(std::int32_t k)
+      : topk(k), inverse(static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + static_cast<std::uint64_t>(k) - 1) / static_cast<std::uint64_t>(k))) {}
+  __device__ std::int32_t quotient(std::int32_t n) const {
+    return topk == 1 ? n : static_cast<std::int32_t>(__umulhi(static_cast<std::uint32_t>(n), inverse));
+  }
+  __device__ std::int32_t remainder(std::int32_t n) const { return n - quotient(n) * topk; }
+};
+
 struct Job {
   Lane<PeerHandle> lane;
+  ByTopk by_topk;
   Call call;
   Desk* desk;
   Notice* notices;       // [kGrades]
@@ -55,7 +69,6 @@ class Block {
  public:
   __device__ explicit Block(const Job& given) : job(given), epoch(given.lane.state().epoch) {
     if (job.stamps != nullptr && threadIdx.x == 0) {
-      stamp().step = step();
       stamp().begin = now_ns();
       stamp().wait_begin = stamp().wait_end = stamp().end = stamp().bytes = 0;
     }
@@ -98,7 +111,10 @@ class Block {
   __device__ void end(std::uint64_t bytes) const {
     if (job.stamps == nullptr) return;
     if (bytes != 0) atomicAdd(reinterpret_cast<unsigned long long*>(&stamp().bytes), bytes);
-    if (threadIdx.x == 0) stamp().end = now_ns();
+    if (threadIdx.x == 0) {
+      stamp().end = now_ns();
+      stamp().step = step();
+    }
   }
 
   // Whether this is the last block of the call to come here; it then knows all that the others have written, and so
@@ -178,8 +194,9 @@ struct Range {
   __device__ std::int32_t size() const { return end - begin; }
 };
 __device__ inline Range slice_of(std::int32_t n, std::uint32_t blocks, std::uint32_t block) {
-  const auto at = [&](std::uint32_t b) { return static_cast<std::int32_t>(static_cast<std::int64_t>(n) * b / blocks); };
-  return {at(block), at(block + 1)};
+  const std::uint32_t each = static_cast<std::uint32_t>(n) / blocks, more = static_cast<std::uint32_t>(n) - each * blocks;
+  const std::uint32_t begin = each * block + (block < more ? block : more);
+  return {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(begin + each + (block < more ? 1 : 0))};
 }
 
 }  // namespace moelane::gpu

@@ -15,6 +15,7 @@ inline constexpr int kBatch = 1024;  // entries that a block numbers and moves a
 // For the whole block. key(i) may be asked by any thread.
 template <class Key>
 __device__ void count(Range entries, std::int32_t* counters, const Key& key) {
+#pragma unroll 1
   for (std::int32_t i = entries.begin + static_cast<std::int32_t>(threadIdx.x); i < entries.end;
        i += static_cast<std::int32_t>(blockDim.x)) {
     const std::int32_t k = key(i);
@@ -23,6 +24,7 @@ __device__ void count(Range entries, std::int32_t* counters, const Key& key) {
 }
 
 __device__ inline void clear(std::int32_t* words, std::int32_t n) {
+#pragma unroll 1
   for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += static_cast<std::int32_t>(blockDim.x)) {
     words[i] = 0;
   }
@@ -31,6 +33,7 @@ __device__ inline void clear(std::int32_t* words, std::int32_t n) {
 // For one warp: numbers[i] of the keys[i], from cursor[key] on, which it moves on.
 __device__ inline void number(const std::int32_t* keys, std::int32_t n, std::int32_t* cursor, std::int32_t* numbers) {
   const unsigned lane = threadIdx.x % 32;
+#pragma unroll 1
   for (std::int32_t base = 0; base < n; base += 32) {
     const std::int32_t i = base + static_cast<std::int32_t>(lane);
     const std::int32_t key = i < n ? keys[i] : -1;
@@ -53,6 +56,7 @@ template <class Value, class Visit>
 __device__ std::int32_t prefix(Range range, const Value& value, const Visit& visit) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   std::int32_t carry = 0;
+#pragma unroll 1
   for (std::int32_t base = range.begin; base < range.end; base += 32) {
     const std::int32_t i = base + lane;
     const std::int32_t own = i < range.end ? value(i) : 0;
@@ -87,34 +91,38 @@ __host__ __device__ inline std::int32_t tables_words(const Job& job) {
   return job.scratch != nullptr ? 0 : 3 * shape.experts + 2 * shape.ranks;
 }
 
-// What a block looks up and counts all the time, in shared memory where it fits: where experts are, running numbers,
-// totals.
+// What a block looks up and counts all the time, in shared memory, or in the card's where that is too small: where experts
+// are, running numbers, totals.
+template <bool in_shared>
 struct Tables {
   const std::uint32_t* where;
   std::int32_t *cursor, *total;
 
-  __device__ Tables(const Job& job, std::int32_t* shared, std::int32_t keys)
-      : where(job.scratch != nullptr ? job.where : reinterpret_cast<const std::uint32_t*>(shared)),
-        cursor(job.scratch != nullptr ? scratch(job, keys) : shared + job.lane.shape().experts),
-        total(cursor + keys) {
+  __device__ Tables(const Job& job, std::int32_t* shared, std::int32_t keys) {
+    const std::int32_t all = words(job) - job.lane.shape().experts;
+    where = in_shared ? reinterpret_cast<const std::uint32_t*>(shared) : job.where;
+    cursor = in_shared ? shared + job.lane.shape().experts : job.scratch + static_cast<std::int64_t>(blockIdx.x) * all;
+    total = cursor + keys;
     clear(cursor, 2 * keys);
+  }
+  // 32-bit words that it takes.
+  __host__ __device__ static std::int32_t words(const Job& job) {
+    return 3 * job.lane.shape().experts + 2 * job.lane.shape().ranks;
   }
   // The placement comes in two halves, with other loads between: this thread's first word, then the copy. For the whole
   // block; ends without a barrier.
   __device__ static std::uint32_t first_where(const Job& job) {
     return static_cast<std::int32_t>(threadIdx.x) < job.lane.shape().experts ? __ldg(job.where + threadIdx.x) : 0;
   }
-  __device__ void copy_where(const Job& job, std::int32_t* shared, std::uint32_t first) const {
-    if (job.scratch != nullptr) return;
+  __device__ static void copy_where(const Job& job, std::int32_t* shared, std::uint32_t first) {
+    if (!in_shared) return;
     const std::int32_t experts = job.lane.shape().experts;
-    auto* const copy = reinterpret_cast<std::uint32_t*>(shared);
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
-    if (tid < experts) copy[tid] = first;
-    for (std::int32_t e = tid + kThreads; e < experts; e += kThreads) copy[e] = job.where[e];
+    if (tid < experts) shared[tid] = static_cast<std::int32_t>(first);
+#pragma unroll 1
+    for (std::int32_t e = tid + kThreads; e < experts; e += kThreads) shared[e] = static_cast<std::int32_t>(job.where[e]);
   }
-  __device__ static std::int32_t* scratch(const Job& job, std::int32_t keys) {
-    return job.scratch + static_cast<std::int64_t>(blockIdx.x) * 2 * keys;
-  }
+
   __device__ std::int32_t rank(std::int32_t expert) const { return static_cast<std::int32_t>(where[expert] >> 16); }
   __device__ std::int32_t local(std::int32_t expert) const { return static_cast<std::int32_t>(where[expert] & 0xFFFF); }
 };

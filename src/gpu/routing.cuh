@@ -31,15 +31,15 @@ __device__ inline std::int32_t id_of(const Input& in, std::int32_t experts, std:
 
 // The entries (token, k) that this block moves, of a part of the tokens: whole tokens, or, where there are fewer tokens
 // than blocks, some of a token's k.
-__device__ inline Range entries_of(Share part, std::int32_t topk) {
+__device__ inline Range entries_of(const Share& part, std::int32_t topk) {
   const bool whole = part.count >= static_cast<std::int32_t>(gridDim.x);
   const Range own = slice_of(whole ? part.count : part.count * topk, gridDim.x, blockIdx.x);
   const std::int32_t unit = whole ? topk : 1, first = part.begin * topk;
   return {first + own.begin * unit, first + own.end * unit};
 }
 // The next batch of them: up to the end of a token that makes it full.
-__device__ inline Range batch_of(Range entries, std::int32_t begin, std::int32_t topk) {
-  const std::int32_t end = (begin / topk + kBatch / topk) * topk;
+__device__ inline Range batch_of(Range entries, std::int32_t begin, const ByTopk& by) {
+  const std::int32_t end = (by.quotient(begin) + by.quotient(kBatch)) * by.topk;
   return {begin, end < entries.end ? end : entries.end};
 }
 
@@ -65,7 +65,7 @@ __device__ inline std::int32_t keep(const Job& job, std::int32_t entry, const En
 }
 
 // By one thread of the last block of a dispatch: what all blocks have found wrong with the input.
-__device__ inline void tell_bad_input(const Block& block, const Input& in) {
+__device__ __noinline__ inline void tell_bad_input(const Block& block, const Input& in) {
   const Tokens tokens = tokens_in(in);
   Report report;
   if (!tokens.right) {

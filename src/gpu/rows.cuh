@@ -36,6 +36,7 @@ __device__ void copy_words(std::int32_t rows, int width, const Places& places, c
   const auto pieces = static_cast<std::uint32_t>((places.bytes / kSize + kChunk - 1) / kChunk);
   const auto also_pieces = static_cast<std::uint32_t>((also.bytes / kSize + kChunk - 1) / kChunk);
   const std::uint32_t items = static_cast<std::uint32_t>(rows) * (pieces + also_pieces);
+#pragma unroll 1
   for (std::uint32_t item = threadIdx.x / 32; item < items; item += blockDim.x / 32) {
     const std::uint32_t row = item / (pieces + also_pieces), piece = item % (pieces + also_pieces);
     const bool other = piece >= pieces;
@@ -64,16 +65,22 @@ __device__ void copy_words(std::int32_t rows, int width, const Places& places, c
 // How wide the words may be that rows are copied by: found on the host from every address and stride.
 enum class Width : std::int32_t { one = 1, four = 4, sixteen = 16 };
 
+// Narrow words are rare, and out of the way of the wide ones.
+template <class Word, class From, class AlsoFrom>
+__device__ __noinline__ void copy_narrow_words(std::int32_t rows, int width, const Places& places, const From& from,
+                                               const Places& also, const AlsoFrom& also_from) {
+  copy_words<Word, 1>(rows, width, places, from, also, also_from);
+}
+
 template <int depth, class From, class AlsoFrom>
 __device__ void copy_by(Width by, std::int32_t rows, int width, const Places& places, const From& from,
                         const Places& also, const AlsoFrom& also_from) {
-  switch (by) {
-    case Width::sixteen:
-      return copy_words<uint4, depth>(rows, width, places, from, also, also_from);
-    case Width::four:
-      return copy_words<std::uint32_t, depth>(rows, width, places, from, also, also_from);
-    default:
-      return copy_words<std::uint8_t, depth>(rows, width, places, from, also, also_from);
+  if (by == Width::sixteen) {
+    copy_words<uint4, depth>(rows, width, places, from, also, also_from);
+  } else if (by == Width::four) {
+    copy_narrow_words<std::uint32_t>(rows, width, places, from, also, also_from);
+  } else {
+    copy_narrow_words<std::uint8_t>(rows, width, places, from, also, also_from);
   }
 }
 
@@ -90,6 +97,24 @@ struct Scales {
   Width by = Width::one;
 };
 
+template <class ScalesFrom>
+__device__ __noinline__ void copy_strided(const Scales& scales, std::int32_t rows, int width, std::byte* const* to,
+                                          const ScalesFrom& from) {
+#pragma unroll 1
+  for (std::int32_t row = static_cast<std::int32_t>(threadIdx.x / 32); row < rows;
+       row += static_cast<std::int32_t>(blockDim.x / 32)) {
+    const std::byte* source = from(row);
+    if (source == nullptr) continue;
+#pragma unroll 1
+    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x % 32); i < scales.columns * width; i += 32) {
+      const std::int32_t c = i / width, k = i - c * width;
+      std::byte* const place = to[row * width + k];
+      if (place == nullptr) continue;
+      for (std::int32_t b = 0; b < scales.size; ++b) place[c * scales.to_stride + b] = source[c * scales.from_stride + b];
+    }
+  }
+}
+
 // Rows with their scales; these go along where they are packed and as well aligned, else element by element.
 template <int depth, class From, class ScalesFrom>
 __device__ void copy_rows(Width by, std::int32_t rows, int width, const Places& places, const From& from,
@@ -97,21 +122,7 @@ __device__ void copy_rows(Width by, std::int32_t rows, int width, const Places& 
   const bool packed = scales.from_stride == scales.size && scales.to_stride == scales.size && scales.by >= by;
   const std::int64_t along = packed ? static_cast<std::int64_t>(scales.columns) * scales.size : 0;
   copy_by<depth>(by, rows, width, places, from, Places{scales_to, along}, scales_from);
-  if (scales.columns == 0 || packed) return;
-  for (std::int32_t row = static_cast<std::int32_t>(threadIdx.x / 32); row < rows;
-       row += static_cast<std::int32_t>(blockDim.x / 32)) {
-    const std::byte* source = scales_from(row);
-    if (source == nullptr) continue;
-    for (std::int32_t c = static_cast<std::int32_t>(threadIdx.x % 32); c < scales.columns; c += 32) {
-      for (int k = 0; k < width; ++k) {
-        std::byte* const place = scales_to[row * width + k];
-        if (place == nullptr) continue;
-        for (std::int32_t b = 0; b < scales.size; ++b) {
-          place[c * scales.to_stride + b] = source[c * scales.from_stride + b];
-        }
-      }
-    }
-  }
+  if (scales.columns != 0 && !packed) copy_strided(scales, rows, width, scales_to, scales_from);
 }
 
 }  // namespace moelane::gpu
