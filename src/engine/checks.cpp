@@ -14,15 +14,15 @@ namespace {
 using namespace tensor_checks;
 
 MatrixView matrix(const TensorView& t) {
-  return {static_cast<std::byte*>(t.data), stride(t, 0), stride(t, 1)};
+  return {static_cast<std::byte*>(t.data), outer_stride(t, 0), stride(t, 1)};
 }
 
 // [L, C, columns] or [N, columns], to be written or (expert rows) read at places below the capacity.
 ExpertRows expert_rows(const TensorView& t, bool padded) {
   ExpertRows rows;
   rows.base = static_cast<std::byte*>(t.data);
-  rows.expert_stride = padded ? stride(t, 0) : 0;
-  rows.row_stride = stride(t, padded ? 1 : 0);
+  rows.expert_stride = padded ? outer_stride(t, 0) : 0;
+  rows.row_stride = outer_stride(t, padded ? 1 : 0);
   rows.column_stride = stride(t, padded ? 2 : 1);
   return rows;
 }

@@ -79,6 +79,10 @@ std::int64_t stride(const TensorView& t, int dim) {
                          : t.strides[d] * static_cast<std::int64_t>(size_of(t.dtype));
 }
 
+std::int64_t outer_stride(const TensorView& t, int dim) {
+  return t.shape[static_cast<std::size_t>(dim)] <= 1 ? 0 : stride(t, dim);
+}
+
 void unit_stride(const char* name, const TensorView& t, int dim) {
   if (stride(t, dim) != static_cast<std::int64_t>(size_of(t.dtype))) {
     refuse(fmt::format("{}.strides[{}]", name, dim),

@@ -21,6 +21,8 @@ void extent(const char* name, const TensorView& t, int dim, std::int64_t low, st
             const char* dims);
 // The stride of `dim` in bytes; a dimension of one element has none that matters.
 std::int64_t stride(const TensorView& t, int dim);
+// As stride(), but 0 for a dimension of one element: nothing of it shows in an address or in what divides it.
+std::int64_t outer_stride(const TensorView& t, int dim);
 void unit_stride(const char* name, const TensorView& t, int dim);
 // No two elements of an output share memory: sorted by stride, each dimension steps over all smaller ones.
 void no_overlap(const char* name, const TensorView& t);

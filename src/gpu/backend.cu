@@ -94,7 +94,7 @@ class GpuBackend final : public Backend {
                      config_.partial_sums};
     args.scales = scales_of(out.scale_columns, out.scale_bytes, out.scale_bytes, out.scales.column_stride,
                             Alignment().with(out.scales));
-    return start(launch_dispatch_receive, args, blocks_, shared_bytes() + kStaged * sizeof(std::uint16_t), stream);
+    return start(launch_dispatch_receive, args, blocks_, (shared_bytes() + 15) / 16 * 16 + kStaged * sizeof(std::uint16_t), stream);
   }
   Report combine_send(int lane, const ExpertRows& rows, std::uint64_t print, Stream stream) override {
     Alignment alignment = Alignment().with(rows);

@@ -120,19 +120,20 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   const Lane<PeerHandle>& lane = a.job.lane;
   const Shape& shape = lane.shape();
   const Block block(a.job);
+  const auto tid = static_cast<std::int32_t>(threadIdx.x);
   const bool dead = block.dead();
+  if (a.direct && blockIdx.x == 0 && tid == 0) {  // before all else: the peers wait for it
+    system_fence();
+    if (!dead) {
+      block.signal_all(lane.at.signal(Signal::combine, shape.rank),
+                       pack(block.epoch, combine_payload(WireWay::direct, false, a.print)));
+    }
+  }
   const Combine combine{a, lane, block};
   fetch_arguments(a);
-  const auto tid = static_cast<std::int32_t>(threadIdx.x);
   // The thread that tells has read early what there may be to tell.
   const bool tells = blockIdx.x == gridDim.x - 1 && tid == kSumThreads - 1;
   const std::uint32_t first_dropped = tells ? a.job.desk->first_dropped : kNone;
-  if (a.direct && blockIdx.x == 0 && threadIdx.x == 0) {
-    system_fence();
-    block.signal_all(lane.at.signal(Signal::combine, shape.rank),
-                     pack(block.epoch, combine_payload(WireWay::direct, false, a.print)));
-  }
-
   const std::int32_t topk = shape.topk, tokens = a.tokens >= 0 ? a.tokens : lane.state().tokens;
   const auto* ids = lane.own<const std::int32_t>(lane.at.own_ids());
   const std::int32_t chunks = chunks_of<n>(a.out.hidden), most = a.job.by_topk.quotient(kTerms);
@@ -150,15 +151,15 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   };
   fill(first_token);  // where the answers will be is known before they are there
 
-  // While the signals are awaited, the rows come near: in most cases they are ready long before. What a peer still writes
-  // is written there too.
-  __syncthreads();
+  // While the signals are awaited, a short call's rows come near: in most cases they are ready long before. What a peer
+  // still writes is written there too.
   constexpr int kPieceBytes = 32 * n * sizeof(typename Element<in>::Type), kLine = 128;
-  if constexpr (kPieceBytes >= kLine) {
-    constexpr int kLines = kPieceBytes / kLine;
+  if (kPieceBytes >= kLine && a.direct && own.size() <= kSumThreads / 32) {
+    __syncthreads();
+    constexpr int kLines = kPieceBytes < kLine ? 1 : kPieceBytes / kLine;
     const std::int32_t unit = own.begin + tid / 32, token = unit / chunks - first_token;
     const auto piece = static_cast<std::int64_t>(unit - (token + first_token) * chunks) * kPieceBytes;
-    for (std::int32_t i = tid % 32; a.direct && unit < own.end && token < most && i < topk * kLines; i += 32) {
+    for (std::int32_t i = tid % 32; unit < own.end && token < most && i < topk * kLines; i += 32) {
       const std::byte* row = table.term[token * topk + i / kLines].row;
       if (row != nullptr) prefetch(row + piece + i % kLines * kLine);
     }

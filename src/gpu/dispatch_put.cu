@@ -170,23 +170,33 @@ struct Receive {
     return id >= 0 && tables.rank(id) == lane.rank() ? tables.local(id) : -1;
   }
   __device__ bool all_staged() const { return tokens * topk <= kStaged; }
-  // All threads; several loads of a thread on their way together.
+  // All threads: the warps take the sources' entries in turn, a few from each lane, whose loads are on their way together.
   __device__ void stage() const {
-    constexpr int kTogether = 10;
-    const std::int32_t n = tokens * topk;
-    for (std::int32_t base = static_cast<std::int32_t>(threadIdx.x); base < n; base += kTogether * kThreads) {
-      std::int32_t id[kTogether];
+    constexpr int kTogether = 8, kPiece = 32 * kTogether, kWarps = kThreads / 32;
+    const auto warp = static_cast<std::int32_t>(threadIdx.x / 32), thread = static_cast<std::int32_t>(threadIdx.x % 32);
+    std::int32_t turn = 0;  // whose it is next
+#pragma unroll 1
+    for (int source = 0; source < lane.shape().ranks; ++source) {
+      const auto* ids = lane.own<const std::int32_t>(lane.at.routing_ids(source));
+      const std::int32_t n = (first[source + 1] - first[source]) * topk, pieces = (n + kPiece - 1) / kPiece;
+      std::uint16_t* to = staged + first[source] * topk;
+#pragma unroll 1
+      for (std::int32_t piece = warp >= turn ? warp - turn : warp - turn + kWarps; piece < pieces; piece += kWarps) {
+        std::int32_t id[kTogether];
 #pragma unroll
-      for (int u = 0; u < kTogether; ++u) {
-        const std::int32_t entry = base + u * kThreads;
-        id[u] = entry < n ? *id_at(entry) : -1;
-      }
+        for (int u = 0; u < kTogether; ++u) {
+          const std::int32_t i = piece * kPiece + u * 32 + thread;
+          id[u] = i < n ? ids[i] : -1;
+        }
 #pragma unroll
-      for (int u = 0; u < kTogether; ++u) {
-        if (base + u * kThreads >= n) break;
-        const bool here = id[u] >= 0 && tables.rank(id[u]) == lane.rank();
-        staged[base + u * kThreads] = here ? static_cast<std::uint16_t>(tables.local(id[u])) : kElsewhere;
+        for (int u = 0; u < kTogether; ++u) {
+          const std::int32_t i = piece * kPiece + u * 32 + thread;
+          const std::uint32_t where = id[u] < 0 ? ~0U : tables.where[id[u]];
+          const bool here = static_cast<std::int32_t>(where >> 16) == lane.rank();
+          if (i < n) to[i] = here ? static_cast<std::uint16_t>(where) : kElsewhere;
+        }
       }
+      turn = (turn + pieces) % kWarps;
     }
   }
   __device__ std::int32_t local(std::int32_t entry) const {
@@ -214,7 +224,7 @@ struct Receive {
     const Range own = slice_of(tokens, kThreads, threadIdx.x);
     const auto rows_of = [&](std::int32_t t) {
       std::int32_t rows = 0;
-#pragma unroll 1
+#pragma unroll 4
       for (std::int32_t k = 0; k < topk; ++k) rows += key(t * topk + k) >= 0 ? 1 : 0;
       return rows;
     };
@@ -253,8 +263,23 @@ struct Receive {
   }
 
   // All threads: adds the rows of these entries.
-  __device__ __noinline__ void add(Range entries, std::int32_t* counters) const {
-    count(entries, counters, [&](std::int32_t entry) { return key(entry); });
+  __device__ __noinline__ void add(std::int32_t entries, std::int32_t* counters) const {
+    constexpr std::int32_t kPack = 8;  // staged entries that are read at once
+    std::int32_t packed = 0;
+    if (!ranked && all_staged()) {
+      packed = entries / kPack * kPack;
+#pragma unroll 1
+      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * kPack; i < packed; i += kThreads * kPack) {
+        const uint4 pack = *reinterpret_cast<const uint4*>(staged + i);
+        const std::uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
+#pragma unroll
+        for (const std::uint32_t word : words) {
+          if ((word & 0xFFFF) != kElsewhere) atomicAdd(&counters[word & 0xFFFF], 1);
+          if (word >> 16 != kElsewhere) atomicAdd(&counters[word >> 16], 1);
+        }
+      }
+    }
+    count(Range{packed, entries}, counters, [&](std::int32_t entry) { return key(entry); });
   }
   // Ranked layout: adds the (row, k) pairs of the rows that find room.
   __device__ __noinline__ void add_pairs() const {
@@ -340,7 +365,6 @@ struct Receive {
       if (ranked) write_routing(of, entry + i - k, place);
     }
     __syncthreads();
-    if (tid == 0) list_begin = atomicAdd(&lane.state().received, listed);
     // Where each token's row lies; tokens that are not here are not read.
     const auto** from = reinterpret_cast<const std::byte**>(batch.number);
     static_assert(sizeof batch.number >= sizeof(std::byte*) * (kBatch / 2) && alignof(Batch) == 8);
@@ -352,11 +376,13 @@ struct Receive {
       from[row] = here ? lane.heap + lane.at.slot(of.source, of.number) : nullptr;
     }
     __syncthreads();
+    if (tid == kThreads - 1) list_begin = atomicAdd(&lane.state().received, listed);  // needed only below
     copy_rows<4>(
         a.by, these.size(), topk, {batch.to, lane.shape().row_bytes}, [&](std::int32_t row) { return from[row]; },
         a.scales, batch.scales_to, [&](std::int32_t row) -> const std::byte* {
           return from[row] == nullptr ? nullptr : from[row] + lane.shape().scale_offset();
         });
+    __syncthreads();
 #pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) {
       if (batch.id[i] < 0) continue;
@@ -396,17 +422,17 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __g
   }
   __syncthreads();
 
-  auto* const staged = reinterpret_cast<std::uint16_t*>(shared + (in_shared ? Tables<true>::words(a.job) : 0));
+  auto* const staged = reinterpret_cast<std::uint16_t*>(shared + (in_shared ? (Tables<true>::words(a.job) + 3) / 4 * 4 : 0));
   const Receive<ranked, in_shared> receive{a, lane, block, tables, a.job.by_topk, first, staged, shape.topk, first[shape.ranks]};
   const std::int32_t topk = shape.topk, tokens = receive.tokens, most = a.job.by_topk.quotient(kBatch);
   if (receive.all_staged()) receive.stage();
   __syncthreads();
   const Range own = receive.share_rows();
-  receive.add(Range{0, own.begin * topk}, tables.cursor);
+  receive.add(own.begin * topk, tables.cursor);
   // Contiguous: experts begin where the rows of those before end, so that every block needs all totals.
   const bool tells = blockIdx.x == gridDim.x - 1, contiguous = a.out.layout == Layout::contiguous;
   if (tells || contiguous) {
-    receive.add(Range{0, tokens * topk}, tables.total);
+    receive.add(tokens * topk, tables.total);
     if (ranked) receive.add_pairs();
   }
   __syncthreads();

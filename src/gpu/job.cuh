@@ -69,7 +69,7 @@ class Block {
  public:
   __device__ explicit Block(const Job& given) : job(given), epoch(given.lane.state().epoch) {
     if (job.stamps != nullptr && threadIdx.x == 0) {
-      stamp().begin = now_ns();
+      stamp().begin = clock_ns();
       stamp().wait_begin = stamp().wait_end = stamp().end = stamp().bytes = 0;
     }
   }
@@ -102,17 +102,17 @@ class Block {
   __device__ static bool fine(bool failed) { return __syncthreads_or(failed ? 1 : 0) == 0; }
 
   __device__ void wait_begins() const {
-    if (job.stamps != nullptr && threadIdx.x == 0) stamp().wait_begin = now_ns();
+    if (job.stamps != nullptr && threadIdx.x == 0) stamp().wait_begin = clock_ns();
   }
   __device__ void wait_ends() const {
-    if (job.stamps != nullptr && threadIdx.x == 0) stamp().wait_end = now_ns();
+    if (job.stamps != nullptr && threadIdx.x == 0) stamp().wait_end = clock_ns();
   }
   // `bytes` of this thread's; all threads.
   __device__ void end(std::uint64_t bytes) const {
     if (job.stamps == nullptr) return;
     if (bytes != 0) atomicAdd(reinterpret_cast<unsigned long long*>(&stamp().bytes), bytes);
     if (threadIdx.x == 0) {
-      stamp().end = now_ns();
+      stamp().end = clock_ns();
       stamp().step = step();
     }
   }

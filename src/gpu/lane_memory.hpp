@@ -26,7 +26,7 @@ CardArray<T> card_array(std::size_t n) {
   void* memory = nullptr;
   check(cudaMalloc(&memory, n * sizeof(T)), "allocate memory of a card");
   CardArray<T> array(static_cast<T*>(memory));
-  check(cudaMemset(memory, 0, n * sizeof(T)), "clear memory of a card");
+  clear(memory, n * sizeof(T));
   return array;
 }
 

@@ -14,7 +14,7 @@ namespace moelane {
 
 namespace gpu {
 
-__device__ inline std::uint64_t now_ns() {
+__device__ inline std::uint64_t clock_ns() {
   std::uint64_t ns;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
   return ns;
@@ -96,14 +96,14 @@ struct PeerHandle {
   }
 
   __device__ __noinline__ Seen spin(const Wait& wait, const gpu::Word& awaited) const {
-    const std::uint64_t begin = gpu::now_ns();
+    const std::uint64_t begin = gpu::clock_ns();
     std::uint64_t next_look = begin + kLookEvery, seen = 0;
     while (true) {
       for (int i = 0; i < 32; ++i) {
         seen = awaited.load(cuda::memory_order_acquire);
         if (reached(seen, wait.needed, wait.mask)) return {seen, Outcome::reached};
       }
-      const std::uint64_t now = gpu::now_ns();
+      const std::uint64_t now = gpu::clock_ns();
       if (now < next_look) continue;
       next_look = now + kLookEvery;
       Outcome end = Outcome::reached;

@@ -58,8 +58,7 @@ DeviceMemory::DeviceMemory(int device, std::size_t bytes, const std::vector<int>
         "allocate a heap of " + std::to_string(size_) + " bytes on card " + std::to_string(device));
   try {
     map(readers);
-    gpu::check(cudaMemset(data(), 0, size_), "clear a heap");
-    gpu::check(cudaDeviceSynchronize(), "clear a heap");
+    gpu::clear(data(), size_);
   } catch (...) {
     release();
     throw;
