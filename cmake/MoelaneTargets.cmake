@@ -14,8 +14,10 @@ function(moelane_target name)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${host}>)
 
   if(MOELANE_CUDA)
-    # Constexpr functions of the public headers serve device code too. nvcc's own output is not pedantic.
-    set(device --fmad=false --expt-relaxed-constexpr -Xcompiler=-ffp-contract=off,-Wall,-Wextra)
+    # Constexpr functions of the public headers serve device code too. nvcc's own output is not pedantic. A spill
+    # is a warning, and so an error where warnings are.
+    set(device --fmad=false --expt-relaxed-constexpr -Xptxas=--warn-on-spills
+               -Xcompiler=-ffp-contract=off,-Wall,-Wextra)
     if(MOELANE_WERROR)
       list(APPEND device --Werror=all-warnings)
     endif()

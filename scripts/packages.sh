@@ -1,7 +1,7 @@
 # Sourced by the other scripts: need_packages PACKAGE... installs the Debian packages that are not there yet.
 
 program_packages="g++ cmake ninja-build libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev"
-test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev pkg-config python3"
+test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev pkg-config python3 ccache"
 format_packages="clang-format git"
 
 # A command counts however it was installed, a library only as a package.

@@ -79,9 +79,10 @@ Moves moves_of(const Options& o, const Placement& placement, int rank, const std
   return moves;
 }
 
-std::size_t last_cache_bytes() {
-  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return bytes > 0 ? static_cast<std::size_t>(bytes) : std::size_t{32} << 20;
+int sets_beyond_cache(double bytes, bool on_cards) {
+  const long host = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  const double cache = on_cards ? 64 << 20 : host > 0 ? static_cast<double>(host) : 32 << 20;
+  return static_cast<int>(std::min(2 * cache / std::max(bytes, 1.0), on_cards ? 127.0 : 15.0)) + 1;
 }
 
 int sets_for(const Options& o, int least) {
@@ -89,9 +90,7 @@ int sets_for(const Options& o, int least) {
   const double rows = static_cast<double>(o.ranks / c.tp_size) * c.max_tokens * c.topk;
   const double step = rows * static_cast<double>(c.row_bytes() + c.scale_row_bytes()) +
                       rows * static_cast<double>(c.hidden) * static_cast<double>(size_of(c.combine_dtype));
-  const int wanted =
-      static_cast<int>(2.0 * static_cast<double>(last_cache_bytes()) / std::max(step, 1.0)) + 1;
-  return std::clamp(wanted, least, 16);
+  return std::max(sets_beyond_cache(step, o.on_cards()), least);
 }
 
 }  // namespace moelane::tools

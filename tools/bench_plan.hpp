@@ -74,8 +74,9 @@ struct Moves {
 Moves moves_of(const Options& options, const Placement& placement, int rank,
                const std::vector<GroupStep>& groups);
 
-// Sets of buffers that together are at least twice the last cache, at least `least`.
+// Sets of `bytes` that together are at least twice the last cache, within reason; at least `least` for
+// buffers.
+int sets_beyond_cache(double bytes, bool on_cards);
 int sets_for(const Options& options, int least);
-std::size_t last_cache_bytes();
 
 }  // namespace moelane::tools

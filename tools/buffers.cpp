@@ -11,6 +11,44 @@ namespace {
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
+std::size_t row_bytes(const TensorView& t) {
+  return static_cast<std::size_t>(t.shape[static_cast<std::size_t>(t.ndim - 1)]) * size_of(t.dtype);
+}
+
+// From the start of a dense tensor.
+std::size_t offset_of(const TensorView& t, std::int64_t local, std::int64_t row) {
+  const std::int64_t before = t.ndim == 3 ? local * t.strides[0] + row * t.strides[1] : row * t.strides[0];
+  return static_cast<std::size_t>(before) * size_of(t.dtype);
+}
+
+std::byte* row_at(const Tensor& t, std::int64_t local, std::int64_t row) {
+  return t.as<std::byte>() + offset_of(t.host, local, row);
+}
+
+// Calls visit(local, first, rows) for the rows of every expert (ranked: for all at once), in order. Wrong
+// counts lead nowhere outside of the tensors.
+template <class Visit>
+void for_each_block(const Options& options, int local_experts, const StepBuffers& b, const Visit& visit) {
+  const auto within = [&](std::int32_t first, std::int32_t rows) {
+    return std::clamp(rows, 0, std::max(0, options.capacity - first));
+  };
+  if (options.config.layout == Layout::ranked) return visit(0, 0, within(0, *b.row_count.as<std::int32_t>()));
+  for (std::int32_t local = 0; local < local_experts; ++local) {
+    const std::int32_t first = options.padded() ? 0 : std::max(0, b.offsets.as<std::int32_t>()[local]);
+    visit(local, first, within(first, b.counts.as<std::int32_t>()[local]));
+  }
+}
+
+// Calls visit(local, row) for every dispatched row, in order.
+template <class Visit>
+void for_each_row(const Options& options, int local_experts, const StepBuffers& b, const Visit& visit) {
+  for_each_block(options, local_experts, b, [&](std::int32_t local, std::int32_t first, std::int32_t rows) {
+    for (std::int32_t row = first; row < first + rows; ++row) visit(local, row);
+  });
+}
+
+}  // namespace
+
 DType scale_type(const Config& config) {
   switch (config.scale_bytes) {
     case 1:
@@ -24,44 +62,22 @@ DType scale_type(const Config& config) {
   }
 }
 
-std::byte* row_at(const TensorView& t, std::int64_t local, std::int64_t row) {
-  const auto size = static_cast<std::int64_t>(size_of(t.dtype));
-  const std::int64_t offset = t.ndim == 3 ? local * t.strides[0] + row * t.strides[1] : row * t.strides[0];
-  return static_cast<std::byte*>(t.data) + offset * size;
-}
-
-// Calls visit(local, row) for every dispatched row, in order.
-template <class Visit>
-void for_each_row(const Options& options, int local_experts, const StepBuffers& b, const Visit& visit) {
-  if (options.config.layout == Layout::ranked) {
-    for (std::int32_t row = 0; row < b.row_count[0]; ++row) visit(0, row);
-    return;
-  }
-  for (std::int32_t local = 0; local < local_experts; ++local) {
-    const auto l = static_cast<std::size_t>(local);
-    const std::int32_t first = options.padded() ? 0 : b.offsets[l];
-    for (std::int32_t row = first; row < first + b.counts[l]; ++row) visit(local, row);
-  }
-}
-
-}  // namespace
-
 DispatchOutput StepBuffers::output() const {
   DispatchOutput o;
-  o.x = x;
-  o.scales = scales;
-  o.expert_counts =
-      TensorView::dense(counts.data(), DType::int32, {static_cast<std::int64_t>(counts.size())});
-  if (!offsets.empty()) {
-    o.expert_offsets =
-        TensorView::dense(offsets.data(), DType::int32, {static_cast<std::int64_t>(offsets.size())});
-  }
-  if (ids) {
-    o.row_count = TensorView::dense(row_count.data(), DType::int32, {1});
-    o.topk_ids = ids;
-    o.topk_weights = weights;
-  }
+  o.x = x.engine;
+  o.scales = scales.engine;
+  o.expert_counts = counts.engine;
+  o.expert_offsets = offsets.engine;
+  o.row_count = row_count.engine;
+  o.topk_ids = ids.engine;
+  o.topk_weights = weights.engine;
   return o;
+}
+
+TensorView StepBuffers::result(std::int64_t tokens) const {
+  TensorView rows = out.engine;
+  rows.shape[0] = tokens;
+  return rows;
 }
 
 DispatchedView StepBuffers::view(const Options& options) const {
@@ -69,18 +85,18 @@ DispatchedView StepBuffers::view(const Options& options) const {
   const auto row = static_cast<std::int64_t>(options.config.row_bytes());
   const auto scale_row = static_cast<std::int64_t>(options.config.scale_row_bytes());
   DispatchedView v;
-  v.x = static_cast<const std::byte*>(x.data);
+  v.x = x.as<std::byte>();
   v.row_stride = row;
   v.expert_stride = padded ? row * options.capacity : 0;
-  v.scales = static_cast<const std::byte*>(scales.data);
+  v.scales = scales.as<std::byte>();
   v.scale_row_stride = scale_row;
   v.scale_expert_stride = padded ? scale_row * options.capacity : 0;
   v.scale_column_stride = options.config.scale_bytes;
-  v.counts = counts.data();
-  v.offsets = offsets.data();
-  v.row_count = row_count.data();
-  v.ids = static_cast<const std::int32_t*>(ids.data);
-  v.weights = static_cast<const float*>(weights.data);
+  v.counts = counts.as<std::int32_t>();
+  v.offsets = offsets.as<std::int32_t>();
+  v.row_count = row_count.as<std::int32_t>();
+  v.ids = ids.as<std::int32_t>();
+  v.weights = weights.as<float>();
   return v;
 }
 
@@ -100,45 +116,47 @@ std::size_t symmetric_bytes(const Options& options, int max_local_experts, int s
   return (bytes * static_cast<std::size_t>(sets) + 4095) / 4096 * 4096;
 }
 
-StepBuffers allocate_buffers(Engine& engine, const Options& options, int lane) {
+StepBuffers allocate_buffers(const Place& place, Engine& engine, const Options& options, int lane) {
   const Config& c = options.config;
   const std::int64_t locals = engine.placement().max_local_experts(), rows = options.capacity;
   StepBuffers b;
   const auto tensor = [&](DType type, std::int64_t columns) {
-    return options.padded() ? engine.allocate(lane, type, {locals, rows, columns})
-                            : engine.allocate(lane, type, {rows, columns});
+    return options.padded() ? place.symmetric(engine, lane, type, {locals, rows, columns})
+                            : place.symmetric(engine, lane, type, {rows, columns});
   };
+  b.in = StepInput(place, c);
   b.x = tensor(c.dtype, c.hidden);
   if (c.scale_columns > 0) b.scales = tensor(scale_type(c), c.scale_columns);
   b.expert_rows = tensor(c.combine_dtype, c.hidden);
   if (c.layout == Layout::ranked) {
     b.ids = tensor(DType::int32, c.topk);
     b.weights = tensor(DType::fp32, c.topk);
+    b.row_count = place.own(DType::int32, {1});
   }
-  b.row_count.resize(1);
-  b.counts.resize(static_cast<std::size_t>(locals));
-  if (c.layout == Layout::contiguous) b.offsets.resize(static_cast<std::size_t>(locals) + 1);
-  b.out.resize(static_cast<std::size_t>(c.max_tokens) * static_cast<std::size_t>(c.hidden) *
-               size_of(c.out_dtype));
+  b.counts = place.own(DType::int32, {locals});
+  if (c.layout == Layout::contiguous) b.offsets = place.own(DType::int32, {locals + 1});
+  b.out = place.own(c.out_dtype, {c.max_tokens, c.hidden});
   return b;
 }
 
-DispatchInput input_of(const Config& config, const GroupStep& step) {
-  DispatchInput in;
-  in.x = TensorView::dense(step.x.data(), config.dtype, {step.tokens, config.hidden});
-  if (config.scale_columns > 0) {
-    in.scales =
-        TensorView::dense(step.scales.data(), scale_type(config), {step.tokens, config.scale_columns});
-  }
-  in.topk_ids = TensorView::dense(step.ids.data(), DType::int32, {step.tokens, config.topk});
-  in.topk_weights = TensorView::dense(step.weights.data(), DType::fp32, {step.tokens, config.topk});
-  return in;
+void fetch_dispatched(const Options& options, const Place& place, int local_experts, const StepBuffers& b) {
+  if (!place.card()) return;
+  for (const Tensor* t : {&b.counts, &b.offsets, &b.row_count}) place.download(*t);
+  for_each_block(options, local_experts, b, [&](std::int32_t local, std::int32_t first, std::int32_t rows) {
+    for (const Tensor* t : {&b.x, &b.scales, &b.ids, &b.weights}) {
+      if (*t)
+        place.download(*t, offset_of(t->host, local, first),
+                       static_cast<std::size_t>(rows) * row_bytes(t->host));
+    }
+  });
 }
 
-void run_experts(const Options& options, const Placement& placement, int rank, StepBuffers& b) {
+void run_experts(const Options& options, const Place& place, const Placement& placement, int rank,
+                 const StepBuffers& b) {
   const Config& c = options.config;
   const std::int32_t* experts = placement.experts_of(rank).data();
-  for_each_row(options, placement.local_experts(rank), b, [&](std::int32_t local, std::int32_t row) {
+  const int locals = placement.local_experts(rank);
+  for_each_row(options, locals, b, [&](std::int32_t local, std::int32_t row) {
     const std::byte* scales = b.scales ? row_at(b.scales, local, row) : nullptr;
     std::byte* to = row_at(b.expert_rows, local, row);
     if (c.layout == Layout::ranked) {
@@ -149,6 +167,10 @@ void run_experts(const Options& options, const Placement& placement, int rank, S
       toy_expert(c, experts[local], row_at(b.x, local, row), scales, to);
     }
   });
+  for_each_block(options, locals, b, [&](std::int32_t local, std::int32_t first, std::int32_t rows) {
+    const TensorView& t = b.expert_rows.host;
+    place.upload(b.expert_rows, offset_of(t, local, first), static_cast<std::size_t>(rows) * row_bytes(t));
+  });
 }
 
 std::uint64_t digest_bytes(const void* data, std::size_t bytes, std::uint64_t seed) {
@@ -157,7 +179,7 @@ std::uint64_t digest_bytes(const void* data, std::size_t bytes, std::uint64_t se
 
 std::uint64_t digest_dispatch(const Options& options, int local_experts, const StepBuffers& b) {
   const Config& c = options.config;
-  std::uint64_t digest = digest_bytes(b.counts.data(), static_cast<std::size_t>(local_experts) * 4, 0);
+  std::uint64_t digest = digest_bytes(b.counts.host.data, static_cast<std::size_t>(local_experts) * 4, 0);
   for_each_row(options, local_experts, b, [&](std::int32_t local, std::int32_t row) {
     digest = digest_bytes(row_at(b.x, local, row), c.row_bytes(), digest);
     if (b.scales) digest = digest_bytes(row_at(b.scales, local, row), c.scale_row_bytes(), digest);

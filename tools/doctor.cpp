@@ -56,7 +56,14 @@ json try_out(const std::string& transport) {
   }
 }
 
-json transports_json(const json& devices, const json& software) {
+json try_peer(const json& gpu, const std::string& no_gpu) {
+  if (!gpu.at("compiled").get<bool>()) {
+    return verdict(false, "this build has no peer transport; -DMOELANE_CUDA=ON makes one that has" + no_gpu);
+  }
+  return gpu.at("cards").empty() ? verdict(false, gpu.at("why")) : try_out("peer");
+}
+
+json transports_json(const json& devices, const json& gpus, const json& software) {
   const bool gpu = devices.at("gpus") > 0;
   const std::string no_gpu = gpu ? "" : "; there is no NVIDIA GPU here";
   const std::string no_mpi = software.at("mpi").empty() ? "; there is no mpirun in PATH" : "";
@@ -66,7 +73,7 @@ json transports_json(const json& devices, const json& software) {
   out["threads"] = try_out("threads");
   out["shm"] = try_out("shm");
   out["mpi"] = verdict(false, "this build has no mpi transport" + no_mpi);
-  out["peer"] = verdict(false, "this build has no peer transport" + no_gpu);
+  out["peer"] = try_peer(gpus, no_gpu);
   out["nvshmem"] = verdict(false, "this build has no nvshmem transport" + no_gpu + no_library +
                                       (network ? "" : "; there is no RDMA network"));
   return out;
@@ -85,6 +92,40 @@ std::string list(const json& names) {
   std::string out;
   for (const json& name : names) out += (out.empty() ? "" : ", ") + name.get<std::string>();
   return out.empty() ? "none" : out;
+}
+
+std::string access_text(const json& access) {
+  std::string missing;
+  for (std::size_t from = 0; from < access.size(); ++from) {
+    for (std::size_t to = 0; to < access.size(); ++to) {
+      if (!access[from][to].get<bool>()) missing += fmt::format(", {} to {}", from, to);
+    }
+  }
+  return missing.empty() ? "between all cards" : "missing: " + missing.substr(2);
+}
+
+template <class Line>
+void print_gpu(const json& gpu, const Line& line) {
+  line("cuda", !gpu.at("compiled").get<bool>() ? "this build has none"
+               : gpu.at("driver").is_null()
+                   ? fmt::format("this build is for {}; there is no driver", text(gpu.at("runtime")))
+                   : fmt::format("this build is for {}, the driver for {}", text(gpu.at("runtime")),
+                                 text(gpu.at("driver"))));
+  const json& cards = gpu.at("cards");
+  for (std::size_t i = 0; i < cards.size(); ++i) {
+    const json& card = cards[i];
+    line(fmt::format("card {}", i).c_str(),
+         card.contains("error")
+             ? text(card.at("error"))
+             : fmt::format("{}, {} multiprocessors, {} of {} free, compute capability {}, {}",
+                           text(card.at("name")), text(card.at("multiprocessors")),
+                           bytes_text(card.at("free"), "unknown"), bytes_text(card.at("memory"), "unknown"),
+                           text(card.at("capability")), text(card.at("bus"))));
+  }
+  if (cards.size() > 1) line("peer access", access_text(gpu.at("peer_access")));
+  const json& mps = gpu.at("mps");
+  line("mps",
+       fmt::format("{} in {}", mps.at("runs").get<bool>() ? "runs" : "does not run", text(mps.at("folder"))));
 }
 
 void print_doctor(const json& r) {
@@ -112,6 +153,7 @@ void print_doctor(const json& r) {
                                  text(kernel.at("huge_pages")), bytes_text(kernel.at("dev_shm"), "missing")));
   line("gpu", fmt::format("{} NVIDIA; driver {}", text(devices.at("gpus")),
                           devices.at("driver").is_null() ? "none" : text(devices.at("driver"))));
+  print_gpu(r.at("gpu"), line);
   line("network", fmt::format("RDMA: {}; EFA: {}", list(devices.at("rdma")), list(devices.at("efa"))));
   for (const json& mpi : software.at("mpi")) {
     line("mpi", fmt::format("{}: {}", text(mpi.at("path")), text(mpi.at("version"))));
@@ -132,12 +174,9 @@ int doctor(const Options& options) {
   signal(SIGALRM, too_long);
   alarm(kSeconds);
   check_writable("--json", options.json);
-  json result = {{"cpu", cpu_facts()},
-                 {"memory", memory_facts()},
-                 {"kernel", kernel_facts()},
-                 {"devices", device_facts()},
-                 {"software", software_facts()}};
-  result["transports"] = transports_json(result.at("devices"), result.at("software"));
+  json result = {{"cpu", cpu_facts()},        {"memory", memory_facts()}, {"kernel", kernel_facts()},
+                 {"devices", device_facts()}, {"gpu", gpu_facts()},       {"software", software_facts()}};
+  result["transports"] = transports_json(result.at("devices"), result.at("gpu"), result.at("software"));
   bool any = false;
   for (const auto& [name, transport] : result.at("transports").items()) any = any || transport.at("works");
   result["exit_code"] = any ? 0 : 3;

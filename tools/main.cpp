@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "buffers.hpp"
+#include "cards.hpp"
 #include "doctor.hpp"
 #include "option_values.hpp"
 #include "plan.hpp"
@@ -28,6 +29,7 @@ int run(const Options& options) {
     check_writable("--json", options.json);
     check_writable("--trace", options.trace);
   }
+  if (options.on_cards()) require_cards();
   const bool bench = options.command == Command::bench;
   const std::size_t arena = bench ? bench_arena_bytes(options) : run_arena_bytes(options);
   const auto reports = play_ranks(options, arena, [&](World world, const Arena& shared, RankReport& report) {
@@ -61,6 +63,7 @@ int carry_out(const Options& options) {
 }
 
 int main_checked(int argc, char** argv) {
+  prepare_cuda();
   const auto options = parse_options(argc, argv);
   if (!options) return 0;
   const int code = carry_out(*options);

@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "cards.hpp"
 #include "moelane/error.hpp"
 #include "option_values.hpp"
 #include "routing_input.hpp"
@@ -46,7 +47,6 @@ void add_json_option(CLI::App& app, Options& o) {
 struct Extras {
   int scale_block = 128;
   std::optional<int> max_tokens;
-  bool graph = false, processes = false, sms = false;
 };
 
 void add_job_options(CLI::App& app, Options& o, Extras& extra) {
@@ -91,10 +91,11 @@ void add_job_options(CLI::App& app, Options& o, Extras& extra) {
        "SPEC", [&](const std::string& v) { o.routing = v; });
   text("--placement", "contiguous, or a JSON file with the rank of each expert [contiguous]", "SPEC",
        [&](const std::string& v) { o.placement = v; });
-  text("--transport", "auto, threads, shm [auto]", "NAME", [&](const std::string& v) {
-    o.transport =
-        choice<std::string>("--transport", v, {{"auto", "shm"}, {"threads", "threads"}, {"shm", "shm"}});
-  });
+  text("--transport", "auto, threads, shm, peer (GPUs) [auto: peer where there is a GPU, else shm]", "NAME",
+       [&](const std::string& v) {
+         o.transport = choice<std::string>(
+             "--transport", v, {{"auto", "auto"}, {"threads", "threads"}, {"shm", "shm"}, {"peer", "peer"}});
+       });
   text("--way", "auto, put, direct [auto]", "NAME", [&](const std::string& v) {
     c.way = choice<Way>("--way", v, {{"auto", Way::automatic}, {"put", Way::put}, {"direct", Way::direct}});
   });
@@ -113,12 +114,11 @@ void add_job_options(CLI::App& app, Options& o, Extras& extra) {
        [&](const std::string& v) { c.timeout = positive("--timeout", v, "seconds", true); });
   text("--inject", "a fault: die:RANK@STEP or stall:RANK@STEP:SECONDS", "FAULT",
        [&](const std::string& v) { o.fault = fault_of(v); });
-  app.add_flag("--processes", extra.processes, "one process a rank (shm always has)");
-  text("--num-sms", "SMs of a GPU that the ranks may take", "N", [&](const std::string& v) {
-    whole("--num-sms", v, 1, 1024);
-    extra.sms = true;
-  });
-  app.add_flag("--graph", extra.graph, "replay CUDA graphs");
+  app.add_flag("--processes", o.processes, "one process a rank (shm always has; peer has threads otherwise)");
+  text("--num-sms", "peer: multiprocessors that a call may use [its rank's share of the GPU]", "N",
+       [&](const std::string& v) { c.num_sms = whole("--num-sms", v, 1, 1024); });
+  app.add_flag("--graph", o.graph,
+               "peer: capture the calls in CUDA graphs and replay them (bench always does)");
   text("--seed", "of all random data [1]", "N", [&](const std::string& v) {
     o.seed = whole<std::uint64_t>("--seed", v, 0, std::numeric_limits<std::uint64_t>::max());
   });
@@ -155,7 +155,11 @@ void add_own_options(CLI::App& bench, CLI::App& plan, Options& o) {
 // Fills in what follows from the rest, and checks what no single flag shows.
 void complete(Options& o, const Extras& extra) {
   Config& c = o.config;
-  if (o.transport == "auto") o.transport = "shm";
+  if (o.transport == "auto") {
+    // The one that can do what was asked for.
+    const bool cards = o.command != Command::plan && !c.force_puts && !o.baseline && cards_from_outside() > 0;
+    o.transport = cards ? "peer" : "shm";
+  }
   const char* size = std::getenv("WORLD_SIZE");
   if (o.transport != "threads" && size != nullptr && std::getenv("RANK") != nullptr) {
     const int launched = whole("WORLD_SIZE", std::string(size), 1, 1024);
@@ -167,9 +171,12 @@ void complete(Options& o, const Extras& extra) {
     o.launched = true;
   }
   o.reports = !o.launched || std::string(std::getenv("RANK")) == "0";
-  if (extra.graph) refuse_given("--graph", "on a GPU", o.transport);
-  if (extra.sms) refuse_given("--num-sms", "on a GPU", o.transport);
-  if (extra.processes && o.transport == "threads") refuse_given("--processes", "with processes", o.transport);
+  if (o.graph && !o.on_cards()) refuse_given("--graph", "on a GPU", o.transport);
+  if (c.num_sms > 0 && !o.on_cards()) refuse_given("--num-sms", "on a GPU", o.transport);
+  if (c.force_puts && o.on_cards()) refuse_given("--force-puts", "on CPUs", o.transport);
+  if (o.baseline && o.on_cards()) refuse_given("--baseline", "on CPUs", o.transport);
+  if (o.processes && o.transport == "threads") refuse_given("--processes", "with processes", o.transport);
+  if (o.command == Command::bench && o.on_cards()) o.graph = true;
   if (o.command != Command::run) {
     const char* said = o.fault.rank >= 0 ? "--inject" : o.trace.empty() ? nullptr : "--trace";
     if (o.accumulate && o.command == Command::bench) said = "--accumulate";

@@ -30,6 +30,8 @@ struct Options {
   std::string routing = "uniform";
   std::string placement = "contiguous";
   std::string transport = "auto";
+  bool processes = false;  // peer: a process for each rank; shm always has them, threads never
+  bool graph = false;      // peer: calls are captured in CUDA graphs, and replayed
   bool split = false;
   bool accumulate = false;
   std::int32_t capacity = 0;  // rows of each expert (padded) or in all; filled in when not given
@@ -43,6 +45,8 @@ struct Options {
   bool quiet = false;
 
   bool padded() const { return config.layout == Layout::padded; }
+  bool on_cards() const { return transport == "peer"; }
+  bool threads() const { return transport == "threads" || (on_cards() && !processes && !launched); }
 };
 
 // Reads the command line. Throws Error(argument) with one sentence for whatever is wrong with it; nothing is

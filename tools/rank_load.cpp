@@ -11,8 +11,23 @@ Placement placement_of(const Options& options) {
                           options.ranks);
 }
 
+void describe(const Options& options, const Engine& engine, const Place& place, RankReport& report) {
+  report.heap_bytes = engine.config().heap_bytes(options.ranks);
+  report.mapped_bytes = engine.mapped_bytes();
+  report.way = engine.direct() && !options.split ? "direct" : "put";
+  report.rows.resize(static_cast<std::size_t>(options.config.experts));
+  if (place.card()) report.extra["num_sms"] = place.num_sms();
+}
+
+void keep_floor(const nlohmann::json& floor, RankReport& report) {
+  if (floor.is_null()) return;
+  for (const char* phase : {"dispatch", "combine"}) {
+    report.extra[phase]["floor_us"] = floor.at(std::string(phase) + "_us");
+  }
+}
+
 void count_load(const Options& options, const Placement& placement, int rank, const GroupStep& own,
-                const std::vector<std::int32_t>& counts, RankReport& report) {
+                const std::int32_t* counts, RankReport& report) {
   const auto experts = placement.experts_of(rank);
   for (std::size_t local = 0; local < experts.size(); ++local) {
     report.rows[static_cast<std::size_t>(experts[local])] += counts[local];

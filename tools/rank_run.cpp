@@ -8,10 +8,13 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 
-#include "buffers.hpp"
+#include "calls.hpp"
+#include "card_floor.hpp"
 #include "floor.hpp"
 #include "random.hpp"
+#include "step_checks.hpp"
 #include "timing.hpp"
 
 namespace moelane::tools {
@@ -27,17 +30,25 @@ class Run {
         placement_(placement_of(options)),
         workload_(config_, options.ranks, routing, options.tokens, options.seed),
         world_(std::move(world)),
-        report_(report) {
+        place_(world_, options),
+        report_(report),
+        checks_(options, placement_, world_.rank(), report) {
+    config_.num_sms = place_.num_sms();
     config_.symmetric_bytes = symmetric_bytes(options_, placement_.max_local_experts(), 1);
     engine_ = std::make_unique<Engine>(world_, config_, placement_);
     for (int lane = 0; lane < config_.in_flight; ++lane) {
-      buffers_.push_back(allocate_buffers(*engine_, options_, lane));
+      buffers_.push_back(allocate_buffers(place_, *engine_, options_, lane));
     }
-    report_.heap_bytes = config_.heap_bytes(options.ranks);
-    report_.mapped_bytes = engine_->mapped_bytes();
-    report_.way = engine_->direct() && !options.split ? "direct" : "put";
-    report_.rows.resize(static_cast<std::size_t>(config_.experts));
-    engine_->set_trace([this](const TraceEvent& event) { trace(event); });
+    describe(options_, *engine_, place_, report_);
+    CallMode mode;
+    mode.accumulate = options_.accumulate;
+    mode.graphs = mode.late = options_.graph;
+    mode.together = options_.fault.rank < 0;  // a barrier would wait for the rank as well
+    mode.events = !place_.one_card();
+    calls_.emplace(*engine_, world_, place_, mode, [this](const TraceEvent& event) { trace(event); });
+    for (int lane = 0; lane < config_.in_flight; ++lane) {
+      calls_->add(lane, buffers_[static_cast<std::size_t>(lane)], options_.split);
+    }
   }
 
   // Each lane does its first step once more, before: the system maps memory when it is first touched, which
@@ -54,17 +65,20 @@ class Run {
 
   // The floor of the last steps' rows, one set of buffers for each lane.
   void floor(const Arena& arena) {
-    if (arena.base == nullptr || report_.mismatches != 0) return;
+    const bool measured = place_.card() ? options_.fault.rank < 0 : arena.base != nullptr;
+    if (!measured || report_.mismatches != 0) return;
     std::vector<std::vector<GroupStep>> groups;
     for (int set = 0; set < floor_sets(options_); ++set) {
       groups.emplace_back();
       for (int g = 0; g < workload_.groups(); ++g) groups.back().push_back(workload_.make(set, g));
     }
-    const ArenaMap map(options_, placement_.max_local_experts(), floor_sets(options_));
-    const auto floor =
-        measure_floor({options_, placement_, arena, map, groups, world_, report_.way == "direct", 3, true});
-    report_.extra["floor_dispatch_us"] = floor.at("dispatch_us");
-    report_.extra["floor_combine_us"] = floor.at("combine_us");
+    const bool direct = report_.way == "direct";
+    if (place_.card()) {
+      keep_floor(measure_card_floor({options_, placement_, groups, place_, world_, direct}), report_);
+    } else {
+      const ArenaMap map(options_, placement_.max_local_experts(), floor_sets(options_));
+      keep_floor(measure_floor({options_, placement_, arena, map, groups, world_, direct, 3, true}), report_);
+    }
   }
 
   void all_steps() {
@@ -86,13 +100,10 @@ class Run {
   int group() const { return world_.rank() / config_.tp_size; }
   StepBuffers& buffers(const Active& a) { return buffers_[static_cast<std::size_t>(a.lane)]; }
   const GroupStep& mine(const Active& a) const { return a.groups[static_cast<std::size_t>(group())]; }
-  TensorView out_of(const Active& a) {
-    return TensorView::dense(buffers(a).out.data(), config_.out_dtype, {mine(a).tokens, config_.hidden});
-  }
 
   // What combine adds to: for each step and group its own values, in (-1, 1), whatever lane it is on.
   std::vector<std::byte> old_output(const Active& a) {
-    std::vector<std::byte> out(buffers(a).out.size());
+    std::vector<std::byte> out(bytes_of(buffers(a).out.host));
     Random random(options_.seed, static_cast<std::uint64_t>(a.step), static_cast<std::uint64_t>(group()),
                   stream::first_free + 64);
     const std::size_t size = size_of(config_.out_dtype);
@@ -114,6 +125,7 @@ class Run {
       for (int g = 0; g < workload_.groups(); ++g) a.groups.push_back(workload_.make(a.step, g));
       active.push_back(std::move(a));
     }
+    for (Active& a : active) buffers(a).in.take(place_, config_, mine(a));
     const auto at = static_cast<std::size_t>(first);
     report_.dispatch.resize(at + active.size());
     report_.combine.resize(at + active.size());
@@ -121,41 +133,30 @@ class Run {
     for (const Active& a : active) misbehave(a.step + 1);
     dispatch(active);
     for (Active& a : active) {
-      check_dispatch(a);
-      run_experts(options_, placement_, world_.rank(), buffers(a));
-      if (options_.accumulate) a.old = buffers(a).out = old_output(a);
+      fetch_dispatched(options_, place_, placement_.local_experts(world_.rank()), buffers(a));
+      checks_.dispatch(fmt::format("step {}", a.step + 1), a.groups, buffers(a));
+      run_experts(options_, place_, placement_, world_.rank(), buffers(a));
+      if (options_.accumulate) fill_output(a);
     }
     world_.barrier();
-    if (options_.split) {
-      for (Active& a : active) {
-        timed(report_.combine, a, [&] { engine_->combine_send(a.lane, buffers(a).expert_rows); });
-      }
-      for (Active& a : active) {
-        timed(report_.combine, a, [&] { engine_->combine_recv(a.lane, out_of(a), options_.accumulate); });
-      }
-    } else {
-      Active& a = active.front();
-      timed(report_.combine, a,
-            [&] { engine_->combine(a.lane, buffers(a).expert_rows, out_of(a), options_.accumulate); });
+    make(combine_calls(options_.split), report_.combine, active);
+    for (const Active& a : active) {
+      place_.download(buffers(a).out);
+      checks_.combine(fmt::format("step {}", a.step + 1), mine(a),
+                      options_.accumulate ? a.old.data() : nullptr, buffers(a));
     }
-    for (const Active& a : active) check_combine(a);
   }
 
-  void dispatch(std::vector<Active>& active) {
+  void fill_output(Active& a) {
+    a.old = old_output(a);
+    std::memcpy(buffers(a).out.host.data, a.old.data(), a.old.size());
+    place_.upload(buffers(a).out);
+  }
+
+  void dispatch(const std::vector<Active>& active) {
     std::optional<Error> full;
     try {
-      if (options_.split) {
-        for (Active& a : active) {
-          timed(report_.dispatch, a, [&] { engine_->dispatch_send(a.lane, input_of(config_, mine(a))); });
-        }
-        for (Active& a : active) {
-          timed(report_.dispatch, a, [&] { engine_->dispatch_recv(a.lane, buffers(a).output()); });
-        }
-      } else {
-        Active& a = active.front();
-        timed(report_.dispatch, a,
-              [&] { engine_->dispatch(a.lane, input_of(config_, mine(a)), buffers(a).output()); });
-      }
+      make(dispatch_calls(options_.split), report_.dispatch, active);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::capacity) throw;
       full = error;
@@ -171,12 +172,18 @@ class Run {
                               world_.rank(), active.front().step + 1, other - all.begin())};
   }
 
-  template <class Call>
-  void timed(std::vector<std::vector<Span>>& spans, const Active& a, const Call& call) {
+  // The calls of a phase, each on all lanes before the next.
+  void make(const std::vector<Call>& calls, std::vector<std::vector<Span>>& spans,
+            const std::vector<Active>& active) {
+    for (const Call call : calls) {
+      for (const Active& a : active) spans[static_cast<std::size_t>(a.step)].push_back(make(call, a));
+    }
+  }
+
+  Span make(Call call, const Active& a) {
     step_ = a.step;
-    Span span{now_ns(), 0};
     try {
-      call();
+      return calls_->make(call, a.lane);
     } catch (const Error& error) {
       // In words of the command line, too: the engine counts steps by lane.
       const bool full = error.kind() == ErrorKind::capacity;
@@ -184,8 +191,6 @@ class Run {
                   error.what() + (full ? fmt::format("; --capacity is {}", options_.capacity)
                                        : fmt::format("; this was step {} of the run", a.step + 1)));
     }
-    span.end = now_ns();
-    spans[static_cast<std::size_t>(a.step)].push_back(span);
   }
 
   void misbehave(int step) {
@@ -193,55 +198,15 @@ class Run {
     if (fault.rank != world_.rank() || fault.step != step) return;
     if (!fault.die) {
       stall(world_.rank(), fault.seconds);
-    } else if (options_.transport == "threads") {
-      static std::unique_ptr<Engine> dead;  // kept to the program's end: a dead rank says no farewell
-      dead = std::move(engine_);
+    } else if (options_.threads()) {
+      // Kept beyond the program's end: a dead rank says no farewell; nor does it give memory back, for which
+      // a card would wait for the kernels that wait for this rank.
+      static auto& dead = *new std::pair<std::unique_ptr<Engine>, std::vector<StepBuffers>>;
+      dead = {std::move(engine_), std::move(buffers_)};
       throw InjectedDeath{fmt::format("rank {} died, as --inject asked", world_.rank())};
     } else {
       kill(getpid(), SIGKILL);
     }
-  }
-
-  void count_mismatch(const Difference& difference, const char* what, const Active& a) {
-    if (difference.bytes == 0) return;
-    if (report_.mismatches == 0) {
-      report_.verdict = "mismatch";
-      report_.exit_code = 1;
-      report_.sentence = fmt::format("rank {}, step {}: {} differs from the reference: {}", world_.rank(),
-                                     a.step + 1, what, difference.first);
-    }
-    report_.mismatches += difference.bytes;
-  }
-
-  void check_dispatch(const Active& a) {
-    const int rank = world_.rank();
-    const auto expected = expected_dispatch(config_, placement_.rank_of(), rank, a.groups, options_.capacity);
-    count_mismatch(
-        compare_dispatch(config_, placement_.rank_of(), rank, a.groups, expected, buffers(a).view(options_)),
-        "the dispatch output", a);
-    report_.dispatch_digests.push_back(digest_dispatch(options_, placement_.local_experts(rank), buffers(a)));
-    report_.rows_dispatched += static_cast<std::int64_t>(expected.rows.size());
-    count_load(options_, placement_, rank, mine(a), buffers(a).counts, report_);
-  }
-
-  void check_combine(const Active& a) {
-    const GroupStep& own = mine(a);
-    const std::vector<std::byte> expected = expected_combine(
-        config_, placement_.rank_of(), own, options_.accumulate ? a.old.data() : nullptr, {});
-    const std::vector<std::byte>& got = buffers_[static_cast<std::size_t>(a.lane)].out;
-    Difference difference;
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      if (expected[i] == got[i]) continue;
-      const std::size_t element = i / size_of(config_.out_dtype);
-      if (difference.bytes++ == 0) {
-        difference.first =
-            fmt::format("token {}, element {}", element / static_cast<std::size_t>(config_.hidden),
-                        element % static_cast<std::size_t>(config_.hidden));
-      }
-    }
-    count_mismatch(difference, "the combined output", a);
-    report_.combine_digests.push_back(digest_bytes(got.data(), expected.size(), 0));
-    report_.tokens_combined += own.tokens;
   }
 
   void trace(const TraceEvent& event) {
@@ -270,9 +235,13 @@ class Run {
   Placement placement_;
   Workload workload_;
   World world_;
+  Place place_;
   RankReport& report_;
-  std::unique_ptr<Engine> engine_;
+  StepChecks checks_;
+  // Memory of a card goes back last: that would wait for peers that wait for this rank's farewell.
   std::vector<StepBuffers> buffers_;
+  std::unique_ptr<Engine> engine_;
+  std::optional<Calls> calls_;
   int step_ = 0;
   std::int64_t shown_ns_ = 0;
 };
@@ -281,6 +250,7 @@ class Run {
 
 std::size_t run_arena_bytes(const Options& options) {
   if (options.fault.rank >= 0) return 0;  // its times mean nothing
+  if (options.on_cards()) return 0;       // which have memory of their own
   return ArenaMap(options, placement_of(options).max_local_experts(), floor_sets(options)).bytes();
 }
 

@@ -46,10 +46,13 @@ std::vector<double> step_times(const std::vector<RankReport>& reports, Spans spa
   return out;
 }
 
-json timing(const std::vector<double>& us, double bytes, const json& floor) {
-  return {{"us", {{"median", quantile(us, 0.5)}, {"p99", quantile(us, 0.99)}, {"min", quantile(us, 0)}}},
-          {"bytes", bytes},
-          {"floor_us", floor}};
+// `more`: what was measured beside the steps, the floor above all.
+json timing(const std::vector<double>& us, double bytes, const json& more) {
+  json out = {{"us", {{"median", quantile(us, 0.5)}, {"p99", quantile(us, 0.99)}, {"min", quantile(us, 0)}}},
+              {"bytes", bytes},
+              {"floor_us", nullptr}};
+  if (more.is_object()) out.update(more);
+  return out;
 }
 
 std::string digest(const std::vector<RankReport>& reports, std::vector<std::uint64_t> RankReport::*digests) {
@@ -64,6 +67,10 @@ void print_phase(const char* name, const json& phase) {
              us.at("median").get<double>(), us.at("p99").get<double>(), us.at("min").get<double>(),
              amount(phase.at("bytes").get<double>()));
   if (phase.at("floor_us").is_number()) fmt::print("   floor {:.1f} us", phase.at("floor_us").get<double>());
+  if (phase.contains("us_events")) {
+    fmt::print("   events {:.1f} us   launch {:.1f} us", phase.at("us_events").get<double>(),
+               phase.at("launch_us").get<double>());
+  }
   fmt::print("\n");
 }
 
@@ -107,6 +114,9 @@ json config_json(const Options& o) {
           {"force_puts", c.force_puts},
           {"steps", o.steps},
           {"in_flight", c.in_flight},
+          {"num_sms", c.num_sms},
+          {"graph", o.graph},
+          {"processes", !o.threads()},
           {"seed", o.seed}};
 }
 
@@ -170,9 +180,10 @@ json compose(const Options& options, const RoutingSource& routing, const std::ve
   out["ranks_per_token"] = routed == 0 ? 0 : static_cast<double>(visits) / static_cast<double>(routed);
   const json& extra = first.extra;
   out["dispatch"] = timing(step_times(reports, &RankReport::dispatch, warm), dispatch_bytes / steps,
-                           extra.value("floor_dispatch_us", json()));
+                           extra.value("dispatch", json()));
   out["combine"] = timing(step_times(reports, &RankReport::combine, warm), combine_bytes / steps,
-                          extra.value("floor_combine_us", json()));
+                          extra.value("combine", json()));
+  if (extra.contains("num_sms")) out["config"]["num_sms"] = extra.at("num_sms");
   if (extra.contains("baselines")) out["baselines"] = extra.at("baselines");
   if (extra.contains("bench")) out["bench"] = extra.at("bench");
   out["routing"] = routing.description();
@@ -191,9 +202,11 @@ void print_report(const Options& o, const json& r) {
   const std::string tokens = o.tokens.low == o.tokens.high
                                  ? fmt::format("{}", o.tokens.low)
                                  : fmt::format("{}..{}", o.tokens.low, o.tokens.high);
-  fmt::print("moelane {}: {} ranks ({}), DP groups of {}, {} experts, top-{}, hidden {}, {} tokens a group\n",
-             o.command == Command::bench ? "bench" : "run", o.ranks, o.transport, c.tp_size, c.experts,
-             c.topk, c.hidden, tokens);
+  const int sms = r.at("config").at("num_sms");
+  fmt::print(
+      "moelane {}: {} ranks ({}{}), DP groups of {}, {} experts, top-{}, hidden {}, {} tokens a group\n",
+      o.command == Command::bench ? "bench" : "run", o.ranks, o.transport,
+      sms > 0 ? fmt::format(", {} SMs each", sms) : "", c.tp_size, c.experts, c.topk, c.hidden, tokens);
   fmt::print("  rows {}{}, answers {}, layout {}, {} calls{}, {} steps, {} lanes, routing {}\n",
              name_of(c.dtype), c.scale_columns > 0 ? fmt::format(" with {} scales", c.scale_columns) : "",
              name_of(c.combine_dtype), name_of(c.layout), o.split ? "split" : "whole",

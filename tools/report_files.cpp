@@ -29,13 +29,17 @@ json compose_trace(const std::vector<RankReport>& reports) {
                       {"args", {{"name", fmt::format("rank {}", r.rank)}}}});
     for (const json& e : r.trace) {
       const int peer = e[3];
+      const auto name = e[0].get<std::string>();
+      const bool wait = name == "wait";
       json args = {{"step", e[2]}};
       if (peer >= 0) args["peer"] = peer;
-      if (peer < 0) args["bytes"] = e[6];
+      if (!wait) args["bytes"] = e[6];
       events.push_back(
           {{"ph", "X"},
-           {"name", peer >= 0 ? fmt::format("wait for rank {}", peer) : e[0].get<std::string>()},
-           {"cat", peer >= 0 ? "wait" : "phase"},
+           {"name", peer >= 0 ? fmt::format("wait for rank {}", peer)
+                    : wait    ? "wait for all ranks"
+                              : name},
+           {"cat", wait ? "wait" : "phase"},
            {"pid", r.rank},
            {"tid", e[1]},
            {"ts", static_cast<double>(e[4].get<std::int64_t>() - origin) / 1000},

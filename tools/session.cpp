@@ -19,6 +19,8 @@
 #include <set>
 #include <thread>
 
+#include "cards.hpp"
+
 namespace moelane::tools {
 namespace {
 
@@ -45,11 +47,13 @@ class Teller {
   std::set<std::string> told_;
 };
 
-// Runs one rank and writes what it threw into its report.
-void play(int rank, World world, const Arena& arena, const RankMain& main, RankReport& report) {
+// Runs one rank, which `meet`s the others first, and writes what it threw into its report.
+void play(const Options& options, int rank, const std::function<World()>& meet, const Arena& arena,
+          const RankMain& main, RankReport& report) {
   report.rank = rank;
   try {
-    main(std::move(world), arena, report);
+    World world = meet();
+    main(options.on_cards() ? join_cards(std::move(world)) : std::move(world), arena, report);
   } catch (const Error& error) {
     report.verdict = verdict_of(error);
     report.sentence = error.what();
@@ -86,7 +90,8 @@ std::vector<RankReport> play_threads(const Options& options, const Arena& arena,
   for (int r = 0; r < options.ranks; ++r) {
     const auto i = static_cast<std::size_t>(r);
     threads.emplace_back([&, r, i] {
-      play(r, worlds[i], arena, main, reports[i]);
+      play(
+          options, r, [&] { return worlds[i]; }, arena, main, reports[i]);
       teller.tell(reports[i]);
       if (reports[i].exit_code != 0) failed = true;
       if (++ended == options.ranks - 1 && failed) others_gave_up = true;
@@ -115,11 +120,8 @@ struct Child {
   if (getppid() != parent) _exit(3);
   RankReport report;
   play(
-      rank, World(nullptr), arena,
-      [&](World, const Arena& shared, RankReport& r) {
-        main(World::shm(name, rank, options.ranks, options.config.timeout), shared, r);
-      },
-      report);
+      options, rank, [&] { return World::shm(name, rank, options.ranks, options.config.timeout); }, arena,
+      main, report);
   const std::vector<std::uint8_t> bytes = json::to_cbor(to_json(report));
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t n = write(pipe, bytes.data() + done, bytes.size() - done);
@@ -229,7 +231,8 @@ std::vector<RankReport> play_processes(const Options& options, const Arena& aren
 std::vector<RankReport> play_launched(const Options& options, const RankMain& main) {
   const World world = World::shm_from_environment(options.config.timeout);
   RankReport mine;
-  play(world.rank(), world, Arena{}, main, mine);
+  play(
+      options, world.rank(), [&] { return world; }, Arena{}, main, mine);
   say(mine.sentence);
   if (mine.exit_code == 3) return {mine};  // peers may be gone: no exchange
   const std::vector<std::uint8_t> bytes = json::to_cbor(to_json(mine));
@@ -252,7 +255,7 @@ std::vector<RankReport> play_launched(const Options& options, const RankMain& ma
 }  // namespace
 
 std::vector<RankReport> play_ranks(const Options& options, std::size_t arena_bytes, const RankMain& main) {
-  if (options.launched && options.transport == "shm") return play_launched(options, main);
+  if (options.launched) return play_launched(options, main);
   Arena arena;
   if (arena_bytes > 0) {
     void* base =
@@ -263,8 +266,8 @@ std::vector<RankReport> play_ranks(const Options& options, std::size_t arena_byt
     }
     arena = {static_cast<std::byte*>(base), arena_bytes};
   }
-  auto reports = options.transport == "threads" ? play_threads(options, arena, main)
-                                                : play_processes(options, arena, main);
+  auto reports =
+      options.threads() ? play_threads(options, arena, main) : play_processes(options, arena, main);
   if (arena.base != nullptr) munmap(arena.base, arena.bytes);
   say_bad_input(reports);
   return reports;

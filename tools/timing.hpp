@@ -18,14 +18,13 @@ inline std::int64_t now_ns() {
 }
 
 // Runs `work` on every rank at once; from the first rank's start to the last rank's end in microseconds, the
-// same number on every rank. Collective. `mine`: this rank's own span, if wanted.
+// same number on every rank. Collective.
 template <class Work>
-double slowest_us(World& world, const Work& work, Span* mine = nullptr) {
+double slowest_us(World& world, const Work& work) {
   world.barrier();
   Span span{now_ns(), 0};
   work();
   span.end = now_ns();
-  if (mine != nullptr) *mine = span;
   std::vector<Span> all(static_cast<std::size_t>(world.size()));
   world.all_gather(&span, sizeof span, all.data());
   for (const Span& s : all) {

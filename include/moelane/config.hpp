@@ -47,8 +47,8 @@ struct Config {
   // Send everything by puts, also to peers whose heap could be addressed: the network's path, on one machine.
   bool force_puts = false;
 
-  int num_sms = 0;                  // GPU ranks: multiprocessors that a call may use, 0 for all; each rank's own
-  double timeout = 30.0;            // seconds a call may wait for its peers; infinity for engines that idle
+  int num_sms = 0;        // GPU ranks: multiprocessors that a call may use, 0 for all; each rank's own
+  double timeout = 30.0;  // seconds a call may wait for its peers; infinity for engines that idle
   std::size_t symmetric_bytes = 0;  // per lane, for Engine::allocate
 
   // Throws Error(argument) with the first field that is not allowed in a world of `ranks`.

@@ -58,10 +58,11 @@ struct TraceEvent {
 // has done its duty towards the peers: the step is invalid, the lane goes on. Every other kind: the engine is
 // finished.
 //
-// GPU ranks (World::peer): tensors lie on the rank's card; a call is put on its stream and returns at once, so
-// that it can be captured in a CUDA graph and replayed. What a kernel finds wrong is thrown by the first call or
-// status() after it is known, with the sentence a CPU rank would give; that call itself is then not made. Ids
-// outside [-1, experts) count as -1 until then. Tensors must live until the stream has passed the call.
+// GPU ranks (World::peer): tensors lie on the rank's card; a call is put on its stream and returns at once,
+// so that it can be captured in a CUDA graph and replayed. What a kernel finds wrong is thrown by the first
+// call or status() after it is known, with the sentence a CPU rank would give; that call itself is then not
+// made. Ids outside [-1, experts) count as -1 until then. Tensors must live until the stream has passed the
+// call.
 class Engine {
  public:
   Engine(World world, const Config& config);
@@ -118,8 +119,8 @@ class Engine {
   // lost.
   std::uint64_t late_wakes() const;
 
-  // Called after every phase and every wait that took time, from the calling thread; empty to stop. GPU ranks:
-  // called by status(); calls made or captured from now on are stamped.
+  // Called after every phase and every wait that took time, from the calling thread; empty to stop. GPU
+  // ranks: called by status(); calls made or captured from now on are stamped.
   void set_trace(std::function<void(const TraceEvent&)> sink);
 
  private:

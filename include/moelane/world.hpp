@@ -35,9 +35,9 @@ class World {
   static World shm_from_environment(double timeout = 30.0);
 
   // GPU ranks whose heaps are addressable by each other: on one card, or on cards with peer access (NVLink).
-  // `meeting` is a world of the same ranks, of threads() or shm(), through which they find each other; `device`
-  // is this rank's card, -1 for the calling thread's current one. Throws Error(transport) when there is no card,
-  // when two ranks' cards have no peer access, and in a build without CUDA.
+  // `meeting` is a world of the same ranks, of threads() or shm(), through which they find each other;
+  // `device` is this rank's card, -1 for the calling thread's current one. Throws Error(transport) when there
+  // is no card, when two ranks' cards have no peer access, and in a build without CUDA.
   static World peer(World meeting, int device = -1);
 
   int rank() const;
@@ -45,8 +45,8 @@ class World {
   const std::string& transport() const;  // "threads", "shm" or "peer"
 
   void barrier();
-  // GPU ranks: puts a kernel on the stream that ends when every rank's has begun, or when the bound passes; to
-  // start ranks together. Collective.
+  // GPU ranks: puts a kernel on the stream that ends when every rank's has begun, or when the bound passes;
+  // to start ranks together. Collective.
   void barrier(Stream stream);
   // Every rank gives `bytes` bytes (the same number everywhere) and gets those of all, in rank order, in
   // `all`.

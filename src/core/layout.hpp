@@ -61,8 +61,8 @@ inline constexpr int kCountWords = 5;
 // What a lane remembers; private to its rank. The epoch counts the lane's steps.
 struct LaneState {
   std::uint64_t epoch = 0;
-  std::int32_t tokens = 0;   // m of this rank's group in this step
-  std::int32_t dropped = 0;  // put: whether this rank had no room for some rows in this step
+  std::int32_t tokens = 0;    // m of this rank's group in this step
+  std::int32_t dropped = 0;   // put: whether this rank had no room for some rows in this step
   std::int32_t received = 0;  // put, GPU: entries of received()
 };
 
@@ -117,7 +117,8 @@ class LaneLayout {
   MOELANE_HD std::uint64_t own_weights() const { return own_weights_; }
   MOELANE_HD std::uint64_t own_places() const { return own_places_; }
   MOELANE_HD std::uint64_t places(int source) const { return places_ + u(source) * ids_bytes_; }
-  // GPU: the (source, token, k) whose rows have a place here, as (source * share + token) * topk + k in this order.
+  // GPU: the (source, token, k) whose rows have a place here, as (source * share + token) * topk + k in this
+  // order.
   MOELANE_HD std::uint64_t received() const { return received_; }
   MOELANE_HD std::uint64_t stage(int token) const { return stage_ + u(token) * slot_stride_; }
   MOELANE_HD std::uint64_t answer_stage(int unit) const { return answer_stage_ + u(unit) * answer_stride_; }
@@ -145,8 +146,8 @@ class LaneLayout {
 
   Shape shape_;
   std::uint64_t begin_, signals_, state_, expected_, counts_, own_counts_, cursors_, kept_, routing_,
-      own_routing_, own_ids_, own_weights_, own_places_, places_, received_, stage_, answer_stage_, slots_, answers_,
-      symmetric_, end_;
+      own_routing_, own_ids_, own_weights_, own_places_, places_, received_, stage_, answer_stage_, slots_,
+      answers_, symmetric_, end_;
   std::uint64_t ids_bytes_, routing_stride_, slot_stride_, answer_stride_;
 };
 
@@ -189,9 +190,10 @@ MOELANE_HD inline LaneLayout::LaneLayout(const Shape& s, int lane) : shape_(s) {
   end_ = take(at, 0, 4096);
 
   begin_ = control_bytes(s.ranks) + u(lane) * end_;
-  for (std::uint64_t* offset : {&signals_, &state_, &expected_, &counts_, &own_counts_, &cursors_, &kept_,
-                                &own_routing_, &own_ids_, &own_weights_, &own_places_, &places_, &received_, &routing_,
-                                &stage_, &answer_stage_, &slots_, &answers_, &symmetric_, &end_}) {
+  for (std::uint64_t* offset :
+       {&signals_,     &state_,        &expected_,    &counts_,     &own_counts_, &cursors_,  &kept_,
+        &own_routing_, &own_ids_,      &own_weights_, &own_places_, &places_,     &received_, &routing_,
+        &stage_,       &answer_stage_, &slots_,       &answers_,    &symmetric_,  &end_}) {
     *offset += begin_;
   }
   begin_ += bell;

@@ -28,8 +28,8 @@ class Backend {
   virtual Report combine_recv(int lane, const CombineOutput& out, std::uint64_t print, Stream stream) = 0;
   virtual Report dispatch_direct(int lane, const Input& in, const Output& out, std::uint64_t print,
                                  Stream stream) = 0;
-  virtual Report combine_direct(int lane, const ExpertRows& rows, const CombineOutput& out, std::uint64_t print,
-                                Stream stream) = 0;
+  virtual Report combine_direct(int lane, const ExpertRows& rows, const CombineOutput& out,
+                                std::uint64_t print, Stream stream) = 0;
 
   virtual Device device() const = 0;  // where tensors lie
   // What an earlier call has found wrong, each once. CPU calls report at once.

@@ -35,7 +35,9 @@ void not_given(const char* name, const TensorView& t, const char* layout) {
 
 Input check_input(const Config& config, const DispatchInput& in, Device device) {
   Input view;
-  for (const auto& [name, t] : {std::pair{"x", &in.x}, {"scales", &in.scales}, {"topk_ids", &in.topk_ids},
+  for (const auto& [name, t] : {std::pair{"x", &in.x},
+                                {"scales", &in.scales},
+                                {"topk_ids", &in.topk_ids},
                                 {"topk_weights", &in.topk_weights}}) {
     tensor_checks::device(name, *t, device);
   }
@@ -89,10 +91,13 @@ Input check_input(const Config& config, const DispatchInput& in, Device device) 
 }
 
 Output check_output(const Config& config, int local_experts, const DispatchOutput& out, Device device) {
-  for (const auto& [name, t] :
-       {std::pair{"x", &out.x}, {"scales", &out.scales}, {"expert_counts", &out.expert_counts},
-        {"expert_offsets", &out.expert_offsets}, {"row_count", &out.row_count}, {"topk_ids", &out.topk_ids},
-        {"topk_weights", &out.topk_weights}}) {
+  for (const auto& [name, t] : {std::pair{"x", &out.x},
+                                {"scales", &out.scales},
+                                {"expert_counts", &out.expert_counts},
+                                {"expert_offsets", &out.expert_offsets},
+                                {"row_count", &out.row_count},
+                                {"topk_ids", &out.topk_ids},
+                                {"topk_weights", &out.topk_weights}}) {
     tensor_checks::device(name, *t, device);
   }
   const bool padded = config.layout == Layout::padded, ranked = config.layout == Layout::ranked;

@@ -56,7 +56,8 @@ void Engine::dispatch_send(int lane, const DispatchInput& in, Stream stream) {
   const Input view = self.input_of(lane, "dispatch_send", in);
   self.run(
       lane, "dispatch_send", self.backend->epoch(lane) + 1,
-      [&] { return self.backend->dispatch_send(lane, view, stream); }, [&] { use.stage = Stage::dispatch_sent; });
+      [&] { return self.backend->dispatch_send(lane, view, stream); },
+      [&] { use.stage = Stage::dispatch_sent; });
 }
 
 void Engine::dispatch_recv(int lane, const DispatchOutput& out, Stream stream) {
@@ -80,19 +81,19 @@ void Engine::combine_send(int lane, const TensorView& expert_rows, Stream stream
                             "took the direct way, allowed is combine; or set way to put",
                             lane));
   }
-  const ExpertRows rows =
-      check_expert_rows(self.config, self.placement.local_experts(rank()), use.capacity, expert_rows,
-                                            self.device);
+  const ExpertRows rows = check_expert_rows(self.config, self.placement.local_experts(rank()), use.capacity,
+                                            expert_rows, self.device);
   self.run(
       lane, "combine_send", self.backend->epoch(lane),
-      [&] { return self.backend->combine_send(lane, rows, 0, stream); }, [&] { use.stage = Stage::combine_sent; });
+      [&] { return self.backend->combine_send(lane, rows, 0, stream); },
+      [&] { use.stage = Stage::combine_sent; });
 }
 
 void Engine::combine_recv(int lane, const TensorView& out, bool accumulate, Stream stream) {
   Impl& self = *impl_;
   auto& use = self.begin(lane, "combine_recv", Stage::combine_sent);
-  const CombineOutput view = check_combine_output(self.config, out, self.backend->tokens(lane), accumulate,
-                                                  self.device);
+  const CombineOutput view =
+      check_combine_output(self.config, out, self.backend->tokens(lane), accumulate, self.device);
   self.run(
       lane, "combine_recv", self.backend->epoch(lane),
       [&] { return self.backend->combine_recv(lane, view, 0, stream); }, [&] { use.stage = Stage::idle; });
@@ -116,33 +117,34 @@ void Engine::dispatch(int lane, const DispatchInput& in, const DispatchOutput& o
   if (self.direct) {
     const std::uint64_t print = print_of(view, self.backend->heap());
     self.run(
-        lane, "dispatch", step, [&] { return self.backend->dispatch_direct(lane, input, view, print, stream); },
-        done(true));
+        lane, "dispatch", step,
+        [&] { return self.backend->dispatch_direct(lane, input, view, print, stream); }, done(true));
     return;
   }
   self.run(
       lane, "dispatch_send", step, [&] { return self.backend->dispatch_send(lane, input, stream); },
       [&] { use.stage = Stage::dispatch_sent; });
   self.run(
-      lane, "dispatch_recv", step, [&] { return self.backend->dispatch_recv(lane, view, stream); }, done(false));
+      lane, "dispatch_recv", step, [&] { return self.backend->dispatch_recv(lane, view, stream); },
+      done(false));
 }
 
 void Engine::combine(int lane, const TensorView& expert_rows, const TensorView& out, bool accumulate,
                      Stream stream) {
   Impl& self = *impl_;
   auto& use = self.begin(lane, "combine", Stage::dispatched);
-  const ExpertRows rows =
-      check_expert_rows(self.config, self.placement.local_experts(rank()), use.capacity, expert_rows,
-                                            self.device);
-  const CombineOutput view = check_combine_output(self.config, out, self.backend->tokens(lane), accumulate,
-                                                  self.device);
+  const ExpertRows rows = check_expert_rows(self.config, self.placement.local_experts(rank()), use.capacity,
+                                            expert_rows, self.device);
+  const CombineOutput view =
+      check_combine_output(self.config, out, self.backend->tokens(lane), accumulate, self.device);
   const std::uint64_t step = self.backend->epoch(lane);
   const auto done = [&] { use.stage = Stage::idle; };
   if (use.direct) {
     self.symmetric("expert_rows", lane, expert_rows);
     const std::uint64_t print = print_of(rows, self.backend->heap());
     self.run(
-        lane, "combine", step, [&] { return self.backend->combine_direct(lane, rows, view, print, stream); }, done);
+        lane, "combine", step, [&] { return self.backend->combine_direct(lane, rows, view, print, stream); },
+        done);
     return;
   }
   self.run(

@@ -34,7 +34,8 @@ Engine::Impl::Impl(World world_given, const Config& config_given, Placement plac
   check(placement);
   compare_with_peers();
   lanes.resize(static_cast<std::size_t>(config.in_flight));
-  backend = (world.impl().on_gpu() ? make_gpu_backend : make_cpu_backend)(world.impl(), config, view_of(placement));
+  backend =
+      (world.impl().on_gpu() ? make_gpu_backend : make_cpu_backend)(world.impl(), config, view_of(placement));
   device = backend->device();
   direct = shape_of(config, world.size(), world.rank()).direct;
 }

@@ -94,7 +94,8 @@ Error error_of(const Report& r, const CallSite& site, const Config& config) {
       return Error(ErrorKind::argument, fmt::format("topk_ids[{}, {}] is {}, allowed are -1 to {}", r.token,
                                                     r.k, r.value, r.limit - 1));
     case Fault::bad_tokens:
-      return Error(ErrorKind::argument, fmt::format("num_tokens is {}, allowed is 0 to {}", r.value, r.limit));
+      return Error(ErrorKind::argument,
+                   fmt::format("num_tokens is {}, allowed is 0 to {}", r.value, r.limit));
     case Fault::overflow:
       if (config.layout == Layout::padded) {
         return Error(

@@ -46,11 +46,13 @@ class GpuBackend final : public Backend {
         placement_(placement, config.experts, world.size()),
         shape_(shape_of(config, world.size(), world.rank())) {
     int multiprocessors = 0;
-    check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, card_), "count multiprocessors");
+    check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, card_),
+          "count multiprocessors");
     blocks_ = config.num_sms == 0 ? multiprocessors : std::min(config.num_sms, multiprocessors);
     const auto lanes = static_cast<std::size_t>(config.in_flight), blocks = static_cast<std::size_t>(blocks_);
     const std::size_t keys = static_cast<std::size_t>(config.experts + world.size());
-    tables_bytes_ = (2 * keys + static_cast<std::size_t>(config.experts)) * sizeof(std::int32_t);  // Tables::words
+    tables_bytes_ =
+        (2 * keys + static_cast<std::size_t>(config.experts)) * sizeof(std::int32_t);  // Tables::words
     const bool scratch = tables_bytes_ > kMostShared;
     if (scratch) scratch_ = card_array<std::int32_t>(lanes * blocks * 2 * keys);
     desks_ = card_array<Desk>(lanes);
@@ -64,7 +66,8 @@ class GpuBackend final : public Backend {
       check(cudaMemcpy(&desks_[at], &desk, sizeof desk, cudaMemcpyHostToDevice), "write to a card");
       const Lane<PeerHandle> lane{net, LaneLayout(shape_, l), placement_.view(),
                                   heaps_.bases[static_cast<std::size_t>(world.rank())]};
-      jobs_.push_back({lane, ByTopk(config.topk), Call::dispatch, &desks_[at], &notices_[at * kGrades], dead_.get(), nullptr, placement_.where(),
+      jobs_.push_back({lane, ByTopk(config.topk), Call::dispatch, &desks_[at], &notices_[at * kGrades],
+                       dead_.get(), nullptr, placement_.where(),
                        scratch ? scratch_.get() + at * blocks * 2 * keys : nullptr});
     }
     tokens_.resize(lanes);
@@ -84,34 +87,44 @@ class GpuBackend final : public Backend {
     return {};
   }
   Report dispatch_send(int lane, const Input& in, Stream stream) override {
-    SendArgs args{job(lane, Call::dispatch_send), in, Alignment().with(in.x).with(shape_.row_bytes).width(), {}};
+    SendArgs args{
+        job(lane, Call::dispatch_send), in, Alignment().with(in.x).with(shape_.row_bytes).width(), {}};
     args.scales = scales_of(in.scale_columns, in.scale_bytes, in.scales.column_stride, in.scale_bytes,
                             Alignment().with(in.scales));
     return start(launch_dispatch_send, args, by_entries(in.tokens), 0, stream);
   }
   Report dispatch_recv(int lane, const Output& out, Stream stream) override {
-    ReceiveArgs args{job(lane, Call::dispatch_recv), out, Alignment().with(out.x).with(shape_.row_bytes).width(), {},
+    ReceiveArgs args{job(lane, Call::dispatch_recv),
+                     out,
+                     Alignment().with(out.x).with(shape_.row_bytes).width(),
+                     {},
                      config_.partial_sums};
     args.scales = scales_of(out.scale_columns, out.scale_bytes, out.scale_bytes, out.scales.column_stride,
                             Alignment().with(out.scales));
-    return start(launch_dispatch_receive, args, blocks_, (shared_bytes() + 15) / 16 * 16 + kStaged * sizeof(std::uint16_t), stream);
+    return start(launch_dispatch_receive, args, blocks_,
+                 (shared_bytes() + 15) / 16 * 16 + kStaged * sizeof(std::uint16_t), stream);
   }
   Report combine_send(int lane, const ExpertRows& rows, std::uint64_t print, Stream stream) override {
     Alignment alignment = Alignment().with(rows);
     if (!config_.partial_sums) alignment.with(shape_.answer_bytes);
-    AnswerArgs args{job(lane, Call::combine_send), rows, config_.combine_dtype, config_.hidden, config_.partial_sums,
-                    print, alignment.width()};
+    AnswerArgs args{job(lane, Call::combine_send), rows,  config_.combine_dtype, config_.hidden,
+                    config_.partial_sums,          print, alignment.width()};
     if (config_.partial_sums && !whole_packs(config_.combine_dtype)) args.by = Width::one;
     return start(launch_combine_send, args, blocks_, 0, stream);
   }
   Report combine_recv(int lane, const CombineOutput& out, std::uint64_t print, Stream stream) override {
     return sum(lane, Call::combine_recv, {}, out, print, stream);
   }
-  Report dispatch_direct(int lane, const Input& in, const Output& out, std::uint64_t print, Stream stream) override {
-    DirectArgs args{job(lane, Call::dispatch), in, out, print,
-                    Alignment().with(in.x).with(out.x).with(shape_.row_bytes).width(), {}};
-    args.scales = scales_of(in.scale_columns, in.scale_bytes, in.scales.column_stride, out.scales.column_stride,
-                            Alignment().with(in.scales).with(out.scales));
+  Report dispatch_direct(int lane, const Input& in, const Output& out, std::uint64_t print,
+                         Stream stream) override {
+    DirectArgs args{job(lane, Call::dispatch),
+                    in,
+                    out,
+                    print,
+                    Alignment().with(in.x).with(out.x).with(shape_.row_bytes).width(),
+                    {}};
+    args.scales = scales_of(in.scale_columns, in.scale_bytes, in.scales.column_stride,
+                            out.scales.column_stride, Alignment().with(in.scales).with(out.scales));
     return start(launch_dispatch_direct, args, by_entries(in.tokens), shared_bytes(), stream);
   }
   Report combine_direct(int lane, const ExpertRows& rows, const CombineOutput& out, std::uint64_t print,
@@ -186,11 +199,17 @@ class GpuBackend final : public Backend {
     Alignment alignment = Alignment().with(out.out);
     if (call == Call::combine) alignment.with(rows);
     const bool aligned = alignment.wide() && whole_packs(out.in_type);
-    const CombineArgs args{job(lane, call), rows, out, print, call == Call::combine,
-                           tokens_[static_cast<std::size_t>(lane)].known ? tokens(lane) : -1, aligned};
+    const CombineArgs args{job(lane, call),
+                           rows,
+                           out,
+                           print,
+                           call == Call::combine,
+                           tokens_[static_cast<std::size_t>(lane)].known ? tokens(lane) : -1,
+                           aligned};
     if (std::int64_t{tokens(lane)} * out.hidden > INT32_MAX) {
-      throw Error(ErrorKind::argument, "m * hidden is " + std::to_string(std::int64_t{tokens(lane)} * out.hidden) +
-                                           ", allowed with transport peer is up to " + std::to_string(INT32_MAX));
+      throw Error(ErrorKind::argument,
+                  "m * hidden is " + std::to_string(std::int64_t{tokens(lane)} * out.hidden) +
+                      ", allowed with transport peer is up to " + std::to_string(INT32_MAX));
     }
     const std::int64_t pieces = tokens(lane) * ((out.hidden + 255) / 256);  // as sum_chunk of 16-bit elements
     const int blocks = static_cast<int>(std::clamp<std::int64_t>((pieces + 3) / 4, 1, blocks_));
@@ -233,7 +252,8 @@ class GpuBackend final : public Backend {
 std::unique_ptr<Backend> make_gpu_backend(detail::WorldImpl& world, const Config& config,
                                           const PlacementView& placement) {
   if (config.force_puts) {
-    throw Error(ErrorKind::argument, "force_puts is true, allowed with transport peer is false: its puts are copies");
+    throw Error(ErrorKind::argument,
+                "force_puts is true, allowed with transport peer is false: its puts are copies");
   }
   return std::make_unique<gpu::GpuBackend>(static_cast<peer::PeerWorld&>(world), config, placement);
 }

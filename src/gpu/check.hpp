@@ -17,7 +17,8 @@ inline void check(cudaError_t result, const char* doing) {
               std::string("CUDA could not ") + doing + ": " + cudaGetErrorString(result));
 }
 
-// Clears memory of the current card without waiting for anything else that it does: that may wait for the caller.
+// Clears memory of the current card without waiting for anything else that it does: that may wait for the
+// caller.
 inline void clear(void* memory, std::size_t bytes) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");

@@ -3,14 +3,15 @@
 #include "gpu/sum.cuh"
 #include "protocol/combine_direct.hpp"
 
-// Combine, where the tokens are: waits for every rank's signal and sums the answers, which lie with their experts
-// (direct way, whose first act is to say that the own expert rows are ready) or in the own slots (put way). Work is
-// shared out by pieces of rows, so that the blocks share even a single token.
+// Combine, where the tokens are: waits for every rank's signal and sums the answers, which lie with their
+// experts (direct way, whose first act is to say that the own expert rows are ready) or in the own slots (put
+// way). Work is shared out by pieces of rows, so that the blocks share even a single token.
 namespace moelane::gpu {
 namespace {
 
 constexpr int kTerms = 512;
-constexpr int kSumThreads = 896;  // as many as the registers allow; 28 warps are a row of 7168 16-bit elements
+constexpr int kSumThreads =
+    896;  // as many as the registers allow; 28 warps are a row of 7168 16-bit elements
 
 struct Table {
   Term term[kTerms];
@@ -25,7 +26,8 @@ struct Combine {
   __device__ bool await_source(int source, bool& dropped) const {
     const std::uint64_t needed = pack(block.epoch, 0);
     std::uint64_t word = 0;
-    if (!block.wait_for({lane.at.signal(Signal::combine, source), needed, kEpochMask, source}, Phase::combine, word)) {
+    if (!block.wait_for({lane.at.signal(Signal::combine, source), needed, kEpochMask, source}, Phase::combine,
+                        word)) {
       return false;
     }
     const WireWay way = a.direct ? WireWay::direct : WireWay::put;
@@ -63,7 +65,8 @@ struct Combine {
     return new_rank(lane.placement, ids + entry - k, k);
   }
 
-  // Put way, when some rank dropped rows: the key by which the group's rows were numbered, and how many were kept.
+  // Put way, when some rank dropped rows: the key by which the group's rows were numbered, and how many were
+  // kept.
   __device__ std::int32_t key_of_entry(const std::int32_t* ids, std::int32_t entry) const {
     const std::int32_t rank = rank_of_entry(ids, entry);
     return rank < 0 ? -1 : lane.shape().by_rank ? lane.shape().experts + rank : ids[entry];
@@ -74,15 +77,16 @@ struct Combine {
     return number < kept_rows[lane.shape().by_rank ? 0 : key];
   }
   // All threads: counts the group's rows before this block's.
-  __device__ __noinline__ void count_before(const std::int32_t* ids, std::int32_t entry, std::int32_t* cursor) const {
+  __device__ __noinline__ void count_before(const std::int32_t* ids, std::int32_t entry,
+                                            std::int32_t* cursor) const {
     clear(cursor, lane.shape().experts + lane.shape().ranks);
     __syncthreads();
     count(Range{0, entry}, cursor, [&](std::int32_t i) { return key_of_entry(ids, i); });
     __syncthreads();
   }
   // All threads: takes those terms out of the table that were dropped; of the entries [first, first + n).
-  __device__ __noinline__ void take_out(Table& table, const std::int32_t* ids, std::int32_t first, std::int32_t n,
-                                        std::int32_t* cursor) const {
+  __device__ __noinline__ void take_out(Table& table, const std::int32_t* ids, std::int32_t first,
+                                        std::int32_t n, std::int32_t* cursor) const {
     __shared__ std::int32_t numbers[kTerms], keys[kTerms];
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
     for (std::int32_t i = tid; i < n; i += kSumThreads) keys[i] = key_of_entry(ids, first + i);
@@ -99,7 +103,8 @@ struct Combine {
   __device__ Term term(const std::int32_t* ids, std::int32_t entry) const {
     const Shape& shape = lane.shape();
     // The loads that need no id go with its own.
-    const std::int32_t id = ids[entry], place = a.direct ? lane.own<const std::int32_t>(lane.at.own_places())[entry] : 0;
+    const std::int32_t id = ids[entry],
+                       place = a.direct ? lane.own<const std::int32_t>(lane.at.own_places())[entry] : 0;
     const float weight = shape.by_rank ? 1.0F : lane.own<const float>(lane.at.own_weights())[entry];
     if (id < 0 || place < 0) return {nullptr, 0};
     if (a.direct) {
@@ -138,12 +143,13 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   const auto* ids = lane.own<const std::int32_t>(lane.at.own_ids());
   const std::int32_t chunks = chunks_of<n>(a.out.hidden), most = a.job.by_topk.quotient(kTerms);
   const Range own = slice_of(tokens * chunks, gridDim.x, blockIdx.x);
-  const std::int32_t first_token = own.begin / chunks, end_token = own.size() <= 0 ? first_token : (own.end - 1) / chunks + 1;
+  const std::int32_t first_token = own.begin / chunks,
+                     end_token = own.size() <= 0 ? first_token : (own.end - 1) / chunks + 1;
   const auto batch = [&](std::int32_t first) {  // tokens from `first` that this block sums next
     return end_token - first < most ? end_token - first : most;
   };
   const auto fill = [&](std::int32_t first) {
-    // The last threads first: the first ones wait for the signals meanwhile.
+  // The last threads first: the first ones wait for the signals meanwhile.
 #pragma unroll 1
     for (std::int32_t i = kSumThreads - 1 - tid; i < batch(first) * topk; i += kSumThreads) {
       table.term[i] = combine.term(ids, first * topk + i);
@@ -151,8 +157,8 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   };
   fill(first_token);  // where the answers will be is known before they are there
 
-  // While the signals are awaited, a short call's rows come near: in most cases they are ready long before. What a peer
-  // still writes is written there too.
+  // While the signals are awaited, a short call's rows come near: in most cases they are ready long before.
+  // What a peer still writes is written there too.
   constexpr int kPieceBytes = 32 * n * sizeof(typename Element<in>::Type), kLine = 128;
   if (kPieceBytes >= kLine && a.direct && own.size() <= kSumThreads / 32) {
     __syncthreads();
@@ -167,13 +173,12 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   block.wait_begins();
   bool fine = true, dropped = false;
   if (tid < shape.ranks && !dead) fine = combine.await_source(tid, dropped);
-  const int found = __syncthreads_or((dropped ? 1 : 0) | (fine && !dead ? 0 : 2));
-  if (found > 1) return;
-  dropped = found == 1;
+  if (!Block::fine(!fine || dead)) return;
+  dropped = !Block::fine(dropped);
   block.wait_ends();
-  auto* const cursor = a.job.scratch == nullptr
-                           ? shared
-                           : a.job.scratch + static_cast<std::int64_t>(blockIdx.x) * 2 * (shape.experts + shape.ranks);
+  auto* const cursor = a.job.scratch == nullptr ? shared
+                                                : a.job.scratch + static_cast<std::int64_t>(blockIdx.x) * 2 *
+                                                                      (shape.experts + shape.ranks);
   if (dropped) combine.count_before(ids, first_token * topk, cursor);
 #pragma unroll 1
   for (std::int32_t first = first_token; batch(first) > 0; first += most) {
@@ -187,11 +192,12 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
     const std::int32_t from = first * chunks, to_here = from + batch(first) * chunks;
     const std::int32_t last = own.end < to_here ? own.end : to_here;
 #pragma unroll 1
-    for (std::int32_t unit = (own.begin > from ? own.begin : from) + tid / 32; unit < last; unit += kSumThreads / 32) {
+    for (std::int32_t unit = (own.begin > from ? own.begin : from) + tid / 32; unit < last;
+         unit += kSumThreads / 32) {
       const std::int32_t token = unit / chunks;
       std::byte* const to = a.out.out.at(token);
-      sum_chunk<in, n>(table.term + (token - first) * topk, topk, a.out.hidden, unit - token * chunks, a.out.out_type,
-                       a.out.accumulate, &to, 1);
+      sum_chunk<in, n>(table.term + (token - first) * topk, topk, a.out.hidden, unit - token * chunks,
+                       a.out.out_type, a.out.accumulate, &to, 1);
     }
   }
   if (tells) combine.tell_dropped(first_dropped, dropped);
@@ -201,7 +207,8 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
 }  // namespace
 
 void launch_combine(const CombineArgs& args, const Launch& launch) {
-  with_type(args.out.in_type, args.aligned, [&]<DType in, int n>() { run(combine_kernel<in, n>, args, launch, kSumThreads); });
+  with_type(args.out.in_type, args.aligned,
+            [&]<DType in, int n>() { run(combine_kernel<in, n>, args, launch, kSumThreads); });
 }
 
 }  // namespace moelane::gpu

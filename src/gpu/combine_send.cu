@@ -2,8 +2,8 @@
 #include "gpu/sum.cuh"
 #include "protocol/combine_put.hpp"
 
-// Combine, put way, where the experts are: copies every listed answer (or, with partial sums, one sum for each token
-// that is here) into the slots of all ranks of the token's group, then signals. Never waits.
+// Combine, put way, where the experts are: copies every listed answer (or, with partial sums, one sum for
+// each token that is here) into the slots of all ranks of the token's group, then signals. Never waits.
 namespace moelane::gpu {
 namespace {
 
@@ -49,8 +49,8 @@ struct Answering {
   }
 };
 
-// By the last block, after an overflow: for each group how many rows of every expert (by_rank: in all) were answered, to
-// the ranks of the group, with the signal.
+// By the last block, after an overflow: for each group how many rows of every expert (by_rank: in all) were
+// answered, to the ranks of the group, with the signal.
 __device__ void signal_with_counts(const Block& block, const AnswerArgs& a) {
   __shared__ std::int32_t lost;
   const Lane<PeerHandle>& lane = a.job.lane;
@@ -66,25 +66,30 @@ __device__ void signal_with_counts(const Block& block, const AnswerArgs& a) {
       const auto* places = lane.own<const std::int32_t>(lane.at.places(source));
       const std::uint64_t word = *lane.own<const std::uint64_t>(lane.at.signal(Signal::dispatch, source));
       const Share share = share_of(tokens_of(word), shape.tp, source % shape.tp);
-      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < share.count * shape.topk; i += kSendThreads) {
+      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < share.count * shape.topk;
+           i += kSendThreads) {
         if (local_on(lane.placement, ids[i], lane.rank()) < 0) continue;
         // As count_kept() of the CPU: a partial sum is sent even if it is of no row.
-        const bool answers =
-            !shape.by_rank || new_rank(lane.placement, ids + i / shape.topk * shape.topk, i % shape.topk) >= 0;
+        const bool answers = !shape.by_rank ||
+                             new_rank(lane.placement, ids + i / shape.topk * shape.topk, i % shape.topk) >= 0;
         if (places[i] < 0 && (answers || a.partial_sums)) lost = 1;
         if (answers && (places[i] >= 0 || a.partial_sums)) atomicAdd(&kept[shape.by_rank ? 0 : ids[i]], 1);
       }
     }
     __syncthreads();
     for (int peer = first; peer < first + shape.tp && lost != 0; ++peer) {
-      auto* to = reinterpret_cast<std::int32_t*>(lane.transport.peer_pointer(peer) + lane.at.kept(shape.rank));
-      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < lane.at.kept_words(); i += kSendThreads) to[i] = kept[i];
+      auto* to =
+          reinterpret_cast<std::int32_t*>(lane.transport.peer_pointer(peer) + lane.at.kept(shape.rank));
+      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < lane.at.kept_words();
+           i += kSendThreads)
+        to[i] = kept[i];
     }
     __syncthreads();
     const int peer = first + static_cast<int>(threadIdx.x);
     if (peer < first + shape.tp) {
       lane.transport.signal(peer, lane.at.signal(Signal::combine, shape.rank),
-                            pack(block.epoch, combine_payload(WireWay::put, lost != 0, a.print)), SignalOp::set);
+                            pack(block.epoch, combine_payload(WireWay::put, lost != 0, a.print)),
+                            SignalOp::set);
     }
   }
 }
@@ -95,10 +100,13 @@ __device__ void finish(const Block& block, const AnswerArgs& a, std::int32_t row
   const Shape& shape = lane.shape();
   const std::uint64_t word = pack(block.epoch, combine_payload(WireWay::put, false, a.print));
   const bool dropped = lane.state().dropped != 0;
-  const bool last = dropped ? block.last() : block.last_and_signal(lane.at.signal(Signal::combine, shape.rank), word);
+  const bool last =
+      dropped ? block.last() : block.last_and_signal(lane.at.signal(Signal::combine, shape.rank), word);
   if (last && dropped) signal_with_counts(block, a);
   if (last && threadIdx.x == 0) lane.state().received = 0;
-  block.end(threadIdx.x == 0 ? static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(shape.answer_bytes) : 0);
+  block.end(threadIdx.x == 0
+                ? static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(shape.answer_bytes)
+                : 0);
 }
 
 // The slots of the rows [first, first + n) of the list, tp each.
@@ -151,9 +159,11 @@ __global__ void __launch_bounds__(kSendThreads, 1) partial_sum_kernel(const __gr
       terms[i] = answering.term(answering.entry(first + i / topk), i % topk);
     }
     __syncthreads();
-    for (std::int32_t unit = static_cast<std::int32_t>(threadIdx.x / 32); unit < rows * chunks; unit += kSendThreads / 32) {
+    for (std::int32_t unit = static_cast<std::int32_t>(threadIdx.x / 32); unit < rows * chunks;
+         unit += kSendThreads / 32) {
       const std::int32_t row = unit / chunks;
-      sum_chunk<in, n>(terms + row * topk, topk, a.hidden, unit % chunks, DType::bf16, false, to + row * tp, tp);
+      sum_chunk<in, n>(terms + row * topk, topk, a.hidden, unit % chunks, DType::bf16, false, to + row * tp,
+                       tp);
     }
     __syncthreads();
   }

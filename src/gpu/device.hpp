@@ -21,8 +21,8 @@ struct Card {
   std::string bus;                   // PCI address
 };
 
-bool compiled();      // this build has GPU code
-int cards();          // that this process may use; 0 also without a driver
+bool compiled();       // this build has GPU code
+int cards();           // that this process may use; 0 also without a driver
 std::string reason();  // why cards() is 0: a sentence without its full stop
 Card card(int device);
 bool peer_access(int from, int to);

@@ -2,13 +2,13 @@
 #include "gpu/routing.cuh"
 #include "protocol/dispatch_direct.hpp"
 
-// Dispatch, direct way. Block 0 publishes the counts; every block waits for those of all ranks, derives the places of
-// its own slice of the tokens from them and writes the rows. A count travels as one word with its epoch, so that it is
-// data and flag in one and needs no fence.
+// Dispatch, direct way. Block 0 publishes the counts; every block waits for those of all ranks, derives the
+// places of its own slice of the tokens from them and writes the rows. A count travels as one word with its
+// epoch, so that it is data and flag in one and needs no fence.
 namespace moelane::gpu {
 namespace {
 
-enum Found : int { fine = 0, odd = 1, late = 2 };
+enum class Found { fine, odd, late };
 
 template <bool ranked, bool in_shared>
 struct Direct {
@@ -30,7 +30,8 @@ struct Direct {
     return lane.at.counts(source) + static_cast<std::uint64_t>(i) * 8;
   }
 
-  // Block 0: the rows of this rank's share, for each expert and rank; each thread then clears what it has read.
+  // Block 0: the rows of this rank's share, for each expert and rank; each thread then clears what it has
+  // read.
   __device__ void publish(std::int32_t tokens) const {
     const Shape& shape = lane.shape();
     const std::int32_t plain = shape.experts + shape.ranks;
@@ -62,21 +63,24 @@ struct Direct {
   // Word i of a source's counts, once it is of this step.
   __device__ __noinline__ bool count_word(int source, std::int32_t i, std::uint64_t& word) const {
     const std::uint64_t needed = pack(block.epoch + 1, 0);
-    return block.wait_for({word_at(source, i), needed, kEpochMask, source, lane.at.signal(Signal::dispatch, source)},
-                          Phase::counts, word);
+    return block.wait_for(
+        {word_at(source, i), needed, kEpochMask, source, lane.at.signal(Signal::dispatch, source)},
+        Phase::counts, word);
   }
 
-  // Every thread: adds up the rows of all ranks for each key, and of those before the own group. The loads of a thread
-  // are on their way together, and again until all its words have come.
-  __device__ int gather(std::int32_t* tokens_of_source) const {
+  // Every thread: adds up the rows of all ranks for each key, and of those before the own group. The loads of
+  // a thread are on their way together, and again until all its words have come.
+  __device__ Found gather(std::int32_t* tokens_of_source) const {
     constexpr int kTogether = 3, kTries = 64;
     const Shape& shape = lane.shape();
-    const std::int32_t plain = shape.experts + shape.ranks, each = keys + kCountWords, all = each * shape.ranks;
+    const std::int32_t plain = shape.experts + shape.ranks, each = keys + kCountWords,
+                       all = each * shape.ranks;
     const std::uint64_t needed = pack(block.epoch + 1, 0);
     const int group_first = lane.group_first();
-    int found = fine;
+    Found found = Found::fine;
 #pragma unroll 1
-    for (std::int32_t first = static_cast<std::int32_t>(threadIdx.x); first < all; first += kTogether * kThreads) {
+    for (std::int32_t first = static_cast<std::int32_t>(threadIdx.x); first < all;
+         first += kTogether * kThreads) {
       std::uint64_t words[kTogether];
       std::int32_t source[kTogether], which[kTogether];
       bool come = true;
@@ -102,7 +106,8 @@ struct Direct {
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
         if (first + u * kThreads >= all) break;
-        if (!reached(words[u], needed, kEpochMask) && !count_word(source[u], which[u], words[u])) return late;
+        if (!reached(words[u], needed, kEpochMask) && !count_word(source[u], which[u], words[u]))
+          return Found::late;
         const auto value = static_cast<std::int32_t>(payload_of(words[u]));
         if (which[u] >= plain) {
           const auto word = static_cast<CountWord>(which[u] - plain);
@@ -110,7 +115,7 @@ struct Direct {
           if (counts_tokens) tokens_of_source[source[u]] = value;
           if (counts_tokens ? value > shape.max_tokens
                             : static_cast<std::uint64_t>(value) != (extra(word, 0) & kPayloadMask)) {
-            found = odd;
+            found = Found::odd;
           }
         } else if (value != 0) {
           atomicAdd(&tables.total[which[u]], value);
@@ -130,12 +135,13 @@ struct Direct {
     constexpr std::uint64_t k48 = (std::uint64_t{1} << 48) - 1;
     const std::uint64_t placement =
         get(source, CountWord::placement_low) | get(source, CountWord::placement_high) << kPayloadBits;
-    const std::uint64_t output =
-        get(source, CountWord::output_low) | get(source, CountWord::output_high) << kPayloadBits;
+    const std::uint64_t output = get(source, CountWord::output_low) | get(source, CountWord::output_high)
+                                                                          << kPayloadBits;
     const std::uint64_t tokens = get(source, CountWord::tokens);
     const std::uint64_t groups = get(source / shape.tp * shape.tp, CountWord::tokens);
     const std::uint64_t ours = lane.placement.fingerprint & k48;
-    if (placement != ours) return block.refuse_peer(Fault::other_placement, Phase::counts, source, placement, ours);
+    if (placement != ours)
+      return block.refuse_peer(Fault::other_placement, Phase::counts, source, placement, ours);
     if (output != (a.print & k48)) {
       return block.refuse_peer(Fault::other_tensor, Phase::counts, source, output, a.print & k48);
     }
@@ -155,7 +161,9 @@ struct Direct {
       const Range range{placement.first[rank], placement.first[rank + 1]};
       const std::int32_t end = prefix(
           range,
-          [&](std::int32_t i) { return (tables.total[placement.by_rank[i]] + alignment - 1) / alignment * alignment; },
+          [&](std::int32_t i) {
+            return (tables.total[placement.by_rank[i]] + alignment - 1) / alignment * alignment;
+          },
           [&](std::int32_t i, std::int32_t first) {
             tables.cursor[placement.by_rank[i]] += first;
             if (tell) a.out.expert_offsets[i - range.begin] = first;
@@ -164,8 +172,8 @@ struct Direct {
     }
   }
 
-  // All threads of one block: the caller's counts, each by the thread of its expert. Whether all rows find room, as far as
-  // this thread knows; of the contiguous layout the last offset decides.
+  // All threads of one block: the caller's counts, each by the thread of its expert. Whether all rows find
+  // room, as far as this thread knows; of the contiguous layout the last offset decides.
   __device__ bool write_counts_out() const {
     const int me = lane.rank();
     const bool padded = a.out.layout == Layout::padded;
@@ -189,7 +197,8 @@ struct Direct {
                      [&](std::int32_t local) { return tables.total[own[local]]; });
   }
 
-  // The key by which an entry is numbered: its expert; ranked: its rank, where no earlier k of the token names that.
+  // The key by which an entry is numbered: its expert; ranked: its rank, where no earlier k of the token
+  // names that.
   __device__ std::int32_t key_of_entry(std::int32_t entry) const {
     const std::int32_t token = by.quotient(entry), k = entry - token * topk;
     const std::int32_t expert = id_of(a.in, experts, token, k);
@@ -207,13 +216,16 @@ struct Direct {
   }
   // Ranked: counts of experts are the receiver's numbers of pairs.
   __device__ __noinline__ void count_pairs(Range entries) const {
-    count(entries, tables.total, [&](std::int32_t i) { return id_of(a.in, experts, by.quotient(i), by.remainder(i)); });
+    count(entries, tables.total,
+          [&](std::int32_t i) { return id_of(a.in, experts, by.quotient(i), by.remainder(i)); });
   }
 
-  // All threads: reads the ids of these entries, of a batch that begins with entry `first`, some token's k = 0.
+  // All threads: reads the ids of these entries, of a batch that begins with entry `first`, some token's k =
+  // 0.
   __device__ __noinline__ void read(Batch& batch, Range entries, std::int32_t first) const {
 #pragma unroll 1
-    for (std::int32_t e = entries.begin + static_cast<std::int32_t>(threadIdx.x); e < entries.end; e += kThreads) {
+    for (std::int32_t e = entries.begin + static_cast<std::int32_t>(threadIdx.x); e < entries.end;
+         e += kThreads) {
       batch.id[e - first] = keep(a.job, e, entry_of(a.in, by.quotient(e), by.remainder(e)));
     }
   }
@@ -230,7 +242,8 @@ struct Direct {
   }
 
   // Ranked layout: the ids and weights that go with a row.
-  __device__ __noinline__ void write_routing(std::int32_t token, std::int32_t rank, std::int32_t place) const {
+  __device__ __noinline__ void write_routing(std::int32_t token, std::int32_t rank,
+                                             std::int32_t place) const {
     const std::ptrdiff_t there = lane.transport.peer_pointer(rank) - lane.heap;
     for (std::int32_t j = 0; j < topk; ++j) {
       const std::int32_t id = id_of(a.in, experts, token, j);
@@ -247,10 +260,12 @@ struct Direct {
     const std::int32_t skip = entries.begin - first, tokens = by.quotient(entries.end - first + topk - 1);
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
     if (ranked) {
-      for (std::int32_t e = entries.begin + tid; e < entries.end; e += kThreads) batch.key[e - first] = key_of_entry(e);
+      for (std::int32_t e = entries.begin + tid; e < entries.end; e += kThreads)
+        batch.key[e - first] = key_of_entry(e);
       __syncthreads();
     }
-    if (tid < 32) number((ranked ? batch.key : batch.id) + skip, entries.size(), tables.cursor, batch.number + skip);
+    if (tid < 32)
+      number((ranked ? batch.key : batch.id) + skip, entries.size(), tables.cursor, batch.number + skip);
     __syncthreads();
     std::uint64_t rows = 0;
 #pragma unroll 1
@@ -290,13 +305,15 @@ __device__ __noinline__ void count_pairs_left(const Output& out, const Lane<Peer
   }
 }
 
-// The first rows that the block will move, on their way from memory while the counts are awaited: a warp takes a token.
+// The first rows that the block will move, on their way from memory while the counts are awaited: a warp
+// takes a token.
 __device__ void prefetch_rows(const Input& in, Range entries, const ByTopk& by, std::int64_t row_bytes) {
   constexpr std::int64_t kLine = 128;
   const std::int32_t token = by.quotient(entries.begin) + static_cast<std::int32_t>(threadIdx.x / 32);
   if (token * by.topk >= entries.end || entries.size() <= 0) return;
 #pragma unroll 1
-  for (std::int64_t at = threadIdx.x % 32 * kLine; at < row_bytes; at += 32 * kLine) prefetch(in.x.at(token) + at);
+  for (std::int64_t at = threadIdx.x % 32 * kLine; at < row_bytes; at += 32 * kLine)
+    prefetch(in.x.at(token) + at);
   if (in.scale_columns > 0 && threadIdx.x % 32 == 0) prefetch(in.scales.at(token));
 }
 
@@ -319,28 +336,31 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   const int mine = shape.tp == 1 ? 0 : shape.rank % shape.tp;
   const auto part = [&](int j) { return shape.tp == 1 ? Share{0, tokens} : share_of(tokens, shape.tp, j); };
 
-  // First all loads, then what is done with them, so that they are on their way together: where experts are, the first
-  // entries of the group, to be counted (not in the ranked layout, where more than the id counts), and the first of the
-  // block's own batch.
+  // First all loads, then what is done with them, so that they are on their way together: where experts are,
+  // the first entries of the group, to be counted (not in the ranked layout, where more than the id counts),
+  // and the first of the block's own batch.
   constexpr int kEarly = 2;
   std::int32_t early[kEarly];
   const std::uint32_t where = Tables<in_shared>::first_where(a.job);
 #pragma unroll
   for (int u = 0; u < kEarly; ++u) {
     const std::int32_t e = tid + u * kThreads;
-    early[u] = !ranked && e < tokens * topk ? id_of(a.in, shape.experts, by.quotient(e), by.remainder(e)) : -1;
+    early[u] =
+        !ranked && e < tokens * topk ? id_of(a.in, shape.experts, by.quotient(e), by.remainder(e)) : -1;
   }
   const Range first = entries_of(part(0), topk), first_batch = batch_of(first, first.begin, by);
   const std::int32_t own_entry = first_batch.begin + tid, batch_begin = by.quotient(first.begin) * topk;
   Entry own_first{-1, 0};
-  if (own_entry < first_batch.end) own_first = entry_of(a.in, by.quotient(own_entry), by.remainder(own_entry));
+  if (own_entry < first_batch.end)
+    own_first = entry_of(a.in, by.quotient(own_entry), by.remainder(own_entry));
   prefetch_rows(a.in, entries_of(part(mine), topk), by, shape.row_bytes);
   const Tables<in_shared> tables(a.job, shared, keys);
   const Direct<ranked, in_shared> direct{a, lane, block, tables, by, topk, shape.experts, keys};
   if (tid == 0) full = 0;
   Tables<in_shared>::copy_where(a.job, shared, where);
   if (own_entry < first_batch.end) batch.id[own_entry - batch_begin] = keep(a.job, own_entry, own_first);
-  if (first_batch.size() > kThreads) direct.read(batch, Range{first_batch.begin + kThreads, first_batch.end}, batch_begin);
+  if (first_batch.size() > kThreads)
+    direct.read(batch, Range{first_batch.begin + kThreads, first_batch.end}, batch_begin);
   const auto count_entries = [&](Range of, std::int32_t* counters) {
     std::int32_t begin = of.begin;
     if (!ranked) {
@@ -365,16 +385,14 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   if (a.out.layout == Layout::padded) direct.prefetch_places(batch, first_batch);
   __syncthreads();
   block.wait_begins();
-  int found = direct.gather(tokens_of_source);
-  found = __syncthreads_or(found);
+  const Found found = direct.gather(tokens_of_source);
+  if (!Block::fine(found == Found::late)) return;
   block.wait_ends();
-  if (shape.tp > 1) {
-    const bool differs =
-        tid < shape.ranks && found == fine && tokens_of_source[tid] != tokens_of_source[tid / shape.tp * shape.tp];
-    found = __syncthreads_or(differs ? odd : found);
-  }
-  if (found != fine) {
-    if (found == odd && tid < shape.ranks) direct.agrees(tid);
+  // The ranks of a group bring the same tokens.
+  const bool differs =
+      tid < shape.ranks && tokens_of_source[tid] != tokens_of_source[tid / shape.tp * shape.tp];
+  if (!Block::fine(found == Found::odd || differs)) {
+    if (tid < shape.ranks) direct.agrees(tid);
     return;
   }
   const bool tells = blockIdx.x == gridDim.x - 1;
@@ -415,7 +433,8 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
     bool failed = false;
     if (tid < shape.ranks) {
       std::uint64_t word = 0;
-      failed = !block.wait_for({lane.at.signal(Signal::dispatch, tid), needed, kEpochMask, tid}, Phase::dispatch, word);
+      failed = !block.wait_for({lane.at.signal(Signal::dispatch, tid), needed, kEpochMask, tid},
+                               Phase::dispatch, word);
     }
     if (tid == kThreads - 1) {  // meanwhile
       tell_bad_input(block, a.in);

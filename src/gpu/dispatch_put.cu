@@ -2,9 +2,9 @@
 #include "gpu/routing.cuh"
 #include "protocol/dispatch_put.hpp"
 
-// Dispatch, put way. The sender writes one row for each token and destination rank into the destination's slot, then
-// its ids to every rank, then one signal; it never waits. The receiver reads the ids of all, places the rows and copies
-// them there, and lists them for combine.
+// Dispatch, put way. The sender writes one row for each token and destination rank into the destination's
+// slot, then its ids to every rank, then one signal; it never waits. The receiver reads the ids of all,
+// places the rows and copies them there, and lists them for combine.
 namespace moelane::gpu {
 namespace {
 
@@ -32,7 +32,8 @@ __device__ void send_routing(const SendArgs& a, std::int32_t tokens) {
   }
   if (thread < shape.ranks) {
     std::byte* const to = lane.transport.peer_pointer(thread);
-    reinterpret_cast<RoutingHeader*>(to + lane.at.routing(shape.rank))->fingerprint = lane.placement.fingerprint;
+    reinterpret_cast<RoutingHeader*>(to + lane.at.routing(shape.rank))->fingerprint =
+        lane.placement.fingerprint;
   }
 }
 
@@ -105,7 +106,8 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid
   block.end(rows * static_cast<std::uint64_t>(shape.slot_bytes()));
 }
 
-// One thread, one source: waits, and checks what it says. The first of a group's sources speaks for its tokens.
+// One thread, one source: waits, and checks what it says. The first of a group's sources speaks for its
+// tokens.
 __device__ bool await_source(const ReceiveArgs& a, const Block& block, int source) {
   const Lane<PeerHandle>& lane = a.job.lane;
   const Shape& shape = lane.shape();
@@ -120,10 +122,12 @@ __device__ bool await_source(const ReceiveArgs& a, const Block& block, int sourc
   if (!wait(source, word)) return false;
   group = word;
   if (leader != source && !wait(leader, group)) return false;
-  if (way_of(word) != WireWay::put) return block.refuse_peer(Fault::other_way, Phase::dispatch, source, word, needed);
+  if (way_of(word) != WireWay::put)
+    return block.refuse_peer(Fault::other_way, Phase::dispatch, source, word, needed);
   const std::uint64_t print = lane.own<const RoutingHeader>(lane.at.routing(source))->fingerprint;
   if (print != lane.placement.fingerprint) {
-    return block.refuse_peer(Fault::other_placement, Phase::dispatch, source, print, lane.placement.fingerprint);
+    return block.refuse_peer(Fault::other_placement, Phase::dispatch, source, print,
+                             lane.placement.fingerprint);
   }
   const std::int32_t tokens = tokens_of(word), groups = tokens_of(group);
   if (tokens != groups || tokens > shape.max_tokens) {
@@ -162,7 +166,8 @@ struct Receive {
 
   __device__ const std::int32_t* id_at(std::int32_t entry) const {
     const Token of = token(by.quotient(entry));
-    return lane.own<const std::int32_t>(lane.at.routing_ids(of.source)) + of.number * topk + by.remainder(entry);
+    return lane.own<const std::int32_t>(lane.at.routing_ids(of.source)) + of.number * topk +
+           by.remainder(entry);
   }
   // The number of the local expert of an entry, or -1.
   __device__ __noinline__ std::int32_t look_up(std::int32_t entry) const {
@@ -170,10 +175,12 @@ struct Receive {
     return id >= 0 && tables.rank(id) == lane.rank() ? tables.local(id) : -1;
   }
   __device__ bool all_staged() const { return tokens * topk <= kStaged; }
-  // All threads: the warps take the sources' entries in turn, a few from each lane, whose loads are on their way together.
+  // All threads: the warps take the sources' entries in turn, a few from each lane, whose loads are on their
+  // way together.
   __device__ void stage() const {
     constexpr int kTogether = 8, kPiece = 32 * kTogether, kWarps = kThreads / 32;
-    const auto warp = static_cast<std::int32_t>(threadIdx.x / 32), thread = static_cast<std::int32_t>(threadIdx.x % 32);
+    const auto warp = static_cast<std::int32_t>(threadIdx.x / 32),
+               thread = static_cast<std::int32_t>(threadIdx.x % 32);
     std::int32_t turn = 0;  // whose it is next
 #pragma unroll 1
     for (int source = 0; source < lane.shape().ranks; ++source) {
@@ -181,7 +188,8 @@ struct Receive {
       const std::int32_t n = (first[source + 1] - first[source]) * topk, pieces = (n + kPiece - 1) / kPiece;
       std::uint16_t* to = staged + first[source] * topk;
 #pragma unroll 1
-      for (std::int32_t piece = warp >= turn ? warp - turn : warp - turn + kWarps; piece < pieces; piece += kWarps) {
+      for (std::int32_t piece = warp >= turn ? warp - turn : warp - turn + kWarps; piece < pieces;
+           piece += kWarps) {
         std::int32_t id[kTogether];
 #pragma unroll
         for (int u = 0; u < kTogether; ++u) {
@@ -243,14 +251,13 @@ struct Receive {
     if (tid < 32) {
       prefix(
           Range{0, kThreads / 32}, [&](std::int32_t i) { return before[i + 1]; },
-          [&](std::int32_t i, std::int32_t all_before) {
-            before[i + 1] += all_before;
-          });
+          [&](std::int32_t i, std::int32_t all_before) { before[i + 1] += all_before; });
     }
     __syncthreads();
     std::int32_t row = before[tid / 32] + sum - rows;  // of the first of these tokens
     const Range wanted = slice_of(before[kThreads / 32], gridDim.x, blockIdx.x);
-    const bool here = (row <= wanted.begin && wanted.begin < row + rows) || (row <= wanted.end && wanted.end < row + rows);
+    const bool here =
+        (row <= wanted.begin && wanted.begin < row + rows) || (row <= wanted.end && wanted.end < row + rows);
 #pragma unroll 1
     for (std::int32_t t = own.begin; here && t < own.end; ++t) {
       const std::int32_t next = row + rows_of(t);
@@ -269,7 +276,8 @@ struct Receive {
     if (!ranked && all_staged()) {
       packed = entries / kPack * kPack;
 #pragma unroll 1
-      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * kPack; i < packed; i += kThreads * kPack) {
+      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * kPack; i < packed;
+           i += kThreads * kPack) {
         const uint4 pack = *reinterpret_cast<const uint4*>(staged + i);
         const std::uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
 #pragma unroll
@@ -308,8 +316,8 @@ struct Receive {
         });
     if (write_out && threadIdx.x % 32 == 0) a.out.expert_offsets[locals] = end;
   }
-  // All threads of one block, after a barrier: the caller's counts. Whether all rows find room, as far as this thread
-  // knows.
+  // All threads of one block, after a barrier: the caller's counts. Whether all rows find room, as far as
+  // this thread knows.
   __device__ bool write_counts_out() const {
     const std::int32_t locals = lane.placement.local_experts(lane.rank());
     bool room = true;
@@ -317,7 +325,8 @@ struct Receive {
       *a.out.row_count = tables.total[row_key()];
       room = tables.total[row_key()] <= a.out.capacity;
     }
-    if (threadIdx.x == 0 && a.out.layout == Layout::contiguous) room = a.out.expert_offsets[locals] <= a.out.capacity;
+    if (threadIdx.x == 0 && a.out.layout == Layout::contiguous)
+      room = a.out.expert_offsets[locals] <= a.out.capacity;
 #pragma unroll 1
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < locals; i += kThreads) {
       a.out.expert_counts[i] = tables.total[i];
@@ -378,8 +387,9 @@ struct Receive {
     __syncthreads();
     if (tid == kThreads - 1) list_begin = atomicAdd(&lane.state().received, listed);  // needed only below
     copy_rows<4>(
-        a.by, these.size(), topk, {batch.to, lane.shape().row_bytes}, [&](std::int32_t row) { return from[row]; },
-        a.scales, batch.scales_to, [&](std::int32_t row) -> const std::byte* {
+        a.by, these.size(), topk, {batch.to, lane.shape().row_bytes},
+        [&](std::int32_t row) { return from[row]; }, a.scales, batch.scales_to,
+        [&](std::int32_t row) -> const std::byte* {
           return from[row] == nullptr ? nullptr : from[row] + lane.shape().scale_offset();
         });
     __syncthreads();
@@ -396,7 +406,8 @@ struct Receive {
 };
 
 template <bool ranked, bool in_shared>
-__global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __grid_constant__ ReceiveArgs a) {
+__global__ void __launch_bounds__(kThreads, 1)
+    dispatch_receive_kernel(const __grid_constant__ ReceiveArgs a) {
   extern __shared__ std::int32_t shared[];
   __shared__ Batch batch;
   __shared__ std::int32_t first[PeerHandle::kMaxRanks + 1], full;
@@ -422,8 +433,10 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __g
   }
   __syncthreads();
 
-  auto* const staged = reinterpret_cast<std::uint16_t*>(shared + (in_shared ? (Tables<true>::words(a.job) + 3) / 4 * 4 : 0));
-  const Receive<ranked, in_shared> receive{a, lane, block, tables, a.job.by_topk, first, staged, shape.topk, first[shape.ranks]};
+  auto* const staged =
+      reinterpret_cast<std::uint16_t*>(shared + (in_shared ? (Tables<true>::words(a.job) + 3) / 4 * 4 : 0));
+  const Receive<ranked, in_shared> receive{
+      a, lane, block, tables, a.job.by_topk, first, staged, shape.topk, first[shape.ranks]};
   const std::int32_t topk = shape.topk, tokens = receive.tokens, most = a.job.by_topk.quotient(kBatch);
   if (receive.all_staged()) receive.stage();
   __syncthreads();
@@ -467,13 +480,16 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_receive_kernel(const __g
 
 }  // namespace
 
-void launch_dispatch_send(const SendArgs& args, const Launch& launch) { run(dispatch_send_kernel, args, launch); }
+void launch_dispatch_send(const SendArgs& args, const Launch& launch) {
+  run(dispatch_send_kernel, args, launch);
+}
 void launch_dispatch_receive(const ReceiveArgs& args, const Launch& launch) {
   const bool in_shared = args.job.scratch == nullptr;
   if (args.out.layout == Layout::ranked) {
     run(in_shared ? dispatch_receive_kernel<true, true> : dispatch_receive_kernel<true, false>, args, launch);
   } else {
-    run(in_shared ? dispatch_receive_kernel<false, true> : dispatch_receive_kernel<false, false>, args, launch);
+    run(in_shared ? dispatch_receive_kernel<false, true> : dispatch_receive_kernel<false, false>, args,
+        launch);
   }
 }
 

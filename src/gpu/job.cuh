@@ -10,11 +10,18 @@ namespace moelane::gpu {
 
 inline constexpr int kThreads = 896;  // of a block: as many as have the registers they need
 
-enum class Call : std::int32_t { dispatch_send, dispatch_recv, combine_send, combine_recv, dispatch, combine };
+enum class Call : std::int32_t {
+  dispatch_send,
+  dispatch_recv,
+  combine_send,
+  combine_recv,
+  dispatch,
+  combine
+};
 inline constexpr int kCalls = 6;
 
-// A report on its way to the host, in host memory. The kernel writes it while `news` is 0; the host reads it and
-// clears `news`.
+// A report on its way to the host, in host memory. The kernel writes it while `news` is 0; the host reads it
+// and clears `news`.
 struct Notice {
   std::uint32_t news;
   Call call;
@@ -39,13 +46,15 @@ struct Stamp {
   std::uint64_t step, begin, wait_begin, wait_end, end, bytes;
 };
 
-// Divides non-negative numbers below 2^27 by topk, of at most 32: a multiplication where a division would take twenty
-// instructions. Kernels that last microseconds wait for their instructions as for their data.
+// Divides non-negative numbers below 2^27 by topk, of at most 32: a multiplication where a division would
+// take twenty instructions. Kernels that last microseconds wait for their instructions as for their data.
 struct ByTopk {
   std::int32_t topk;
   std::uint32_t inverse;
   __host__ __device__ explicit ByTopk(std::int32_t k)
-      : topk(k), inverse(static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + static_cast<std::uint64_t>(k) - 1) / static_cast<std::uint64_t>(k))) {}
+      : topk(k),
+        inverse(static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + static_cast<std::uint64_t>(k) - 1) /
+                                           static_cast<std::uint64_t>(k))) {}
   __device__ std::int32_t quotient(std::int32_t n) const {
     return topk == 1 ? n : static_cast<std::int32_t>(__umulhi(static_cast<std::uint32_t>(n), inverse));
   }
@@ -57,9 +66,9 @@ struct Job {
   ByTopk by_topk;
   Call call;
   Desk* desk;
-  Notice* notices;       // [kGrades]
-  std::uint32_t* dead;   // of the engine: set when it cannot go on
-  Stamp* stamps;         // [blocks], or null
+  Notice* notices;             // [kGrades]
+  std::uint32_t* dead;         // of the engine: set when it cannot go on
+  Stamp* stamps;               // [blocks], or null
   const std::uint32_t* where;  // [experts]: rank << 16 | local number
   std::int32_t* scratch;       // [blocks][2][keys] where shared memory is too small, else null
 };
@@ -76,12 +85,14 @@ class Block {
 
   // The step that the call belongs to.
   __device__ std::uint64_t step() const {
-    const bool dispatches = job.call == Call::dispatch_send || job.call == Call::dispatch_recv || job.call == Call::dispatch;
+    const bool dispatches =
+        job.call == Call::dispatch_send || job.call == Call::dispatch_recv || job.call == Call::dispatch;
     return epoch + (dispatches ? 1 : 0);
   }
   __device__ bool dead() const { return *const_cast<const volatile std::uint32_t*>(job.dead) != 0; }
 
-  // By one thread. The first report of a grade in a call is passed on, unless the host has not read the one before.
+  // By one thread. The first report of a grade in a call is passed on, unless the host has not read the one
+  // before.
   __device__ __noinline__ void tell(const Report& report) const {
     const Grade grade = report.failed() ? Grade::fatal : Grade::mild;
     const int g = static_cast<int>(grade);
@@ -117,9 +128,9 @@ class Block {
     }
   }
 
-  // Whether this is the last block of the call to come here; it then knows all that the others have written, and so
-  // do peers who see what its thread 0 stores next. Of a block that is not, no thread may touch what peers see any
-  // more.
+  // Whether this is the last block of the call to come here; it then knows all that the others have written,
+  // and so do peers who see what its thread 0 stores next. Of a block that is not, no thread may touch what
+  // peers see any more.
   __device__ bool last() const {
     return last_and([] {});
   }
@@ -173,8 +184,8 @@ class Block {
   __device__ Stamp& stamp() const { return job.stamps[blockIdx.x]; }
 };
 
-// Arguments of a kernel come from memory when they are first used, a line at a time. Reads them all at once, so that the
-// lines are on their way together.
+// Arguments of a kernel come from memory when they are first used, a line at a time. Reads them all at once,
+// so that the lines are on their way together.
 template <class Args>
 __device__ void fetch_arguments(const Args& args) {
   constexpr int kLine = 64, kLines = sizeof(Args) / kLine;
@@ -186,7 +197,9 @@ __device__ void fetch_arguments(const Args& args) {
 }
 
 // A hint that `address` will be used: brings its line and its translation near.
-__device__ inline void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+__device__ inline void prefetch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
 
 // What of `n` block `block` of `blocks` does.
 struct Range {
@@ -194,7 +207,8 @@ struct Range {
   __device__ std::int32_t size() const { return end - begin; }
 };
 __device__ inline Range slice_of(std::int32_t n, std::uint32_t blocks, std::uint32_t block) {
-  const std::uint32_t each = static_cast<std::uint32_t>(n) / blocks, more = static_cast<std::uint32_t>(n) - each * blocks;
+  const std::uint32_t each = static_cast<std::uint32_t>(n) / blocks,
+                      more = static_cast<std::uint32_t>(n) - each * blocks;
   const std::uint32_t begin = each * block + (block < more ? block : more);
   return {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(begin + each + (block < more ? 1 : 0))};
 }

@@ -7,12 +7,12 @@
 #include "gpu/check.hpp"
 #include "gpu/rows.cuh"
 
-// The kernels of the six calls, and what each is given. Every rank launches its own; none needs to be launched
-// together with another or to have the card to itself.
+// The kernels of the six calls, and what each is given. Every rank launches its own; none needs to be
+// launched together with another or to have the card to itself.
 namespace moelane::gpu {
 
-// The receiver looks the entries of as many tokens as this up once and keeps them in shared memory, behind its tables; of
-// more, each time.
+// The receiver looks the entries of as many tokens as this up once and keeps them in shared memory, behind
+// its tables; of more, each time.
 inline constexpr std::int32_t kStaged = 16384;
 
 struct Launch {
@@ -65,7 +65,8 @@ void launch_dispatch_direct(const DirectArgs& args, const Launch& launch);
 void launch_dispatch_send(const SendArgs& args, const Launch& launch);
 void launch_dispatch_receive(const ReceiveArgs& args, const Launch& launch);
 void launch_combine_send(const AnswerArgs& args, const Launch& launch);
-void launch_combine(const CombineArgs& args, const Launch& launch);  // direct, and the second half of the put way
+void launch_combine(const CombineArgs& args,
+                    const Launch& launch);  // direct, and the second half of the put way
 
 template <class Args>
 void run(void (*kernel)(Args), const Args& args, const Launch& launch, int threads = kThreads) {
@@ -74,7 +75,8 @@ void run(void (*kernel)(Args), const Args& args, const Launch& launch, int threa
                                static_cast<int>(launch.shared_bytes)),
           "give a kernel its shared memory");
   }
-  kernel<<<static_cast<unsigned>(launch.blocks), static_cast<unsigned>(threads), launch.shared_bytes, launch.stream>>>(args);
+  kernel<<<static_cast<unsigned>(launch.blocks), static_cast<unsigned>(threads), launch.shared_bytes,
+           launch.stream>>>(args);
   check(cudaGetLastError(), "start a kernel");
 }
 

@@ -5,9 +5,9 @@
 #include "gpu/job.cuh"
 #include "protocol/routing.hpp"
 
-// Numbering: the place of an entry among those of its key, in the order of the entries. A block counts the entries
-// before its slice (in any order), then numbers its slice, a warp at a time. Entries are (token, k) pairs, keys are
-// experts or ranks; a negative key is not counted.
+// Numbering: the place of an entry among those of its key, in the order of the entries. A block counts the
+// entries before its slice (in any order), then numbers its slice, a warp at a time. Entries are (token, k)
+// pairs, keys are experts or ranks; a negative key is not counted.
 namespace moelane::gpu {
 
 inline constexpr int kBatch = 1024;  // entries that a block numbers and moves at a time
@@ -25,13 +25,15 @@ __device__ void count(Range entries, std::int32_t* counters, const Key& key) {
 
 __device__ inline void clear(std::int32_t* words, std::int32_t n) {
 #pragma unroll 1
-  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += static_cast<std::int32_t>(blockDim.x)) {
+  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n;
+       i += static_cast<std::int32_t>(blockDim.x)) {
     words[i] = 0;
   }
 }
 
 // For one warp: numbers[i] of the keys[i], from cursor[key] on, which it moves on.
-__device__ inline void number(const std::int32_t* keys, std::int32_t n, std::int32_t* cursor, std::int32_t* numbers) {
+__device__ inline void number(const std::int32_t* keys, std::int32_t n, std::int32_t* cursor,
+                              std::int32_t* numbers) {
   const unsigned lane = threadIdx.x % 32;
 #pragma unroll 1
   for (std::int32_t base = 0; base < n; base += 32) {
@@ -50,8 +52,8 @@ __device__ inline void number(const std::int32_t* keys, std::int32_t n, std::int
   }
 }
 
-// For one warp: calls visit(i, sum) for each i of the range with the sum of the values before it, value(i) being its own;
-// returns the sum of all.
+// For one warp: calls visit(i, sum) for each i of the range with the sum of the values before it, value(i)
+// being its own; returns the sum of all.
 template <class Value, class Visit>
 __device__ std::int32_t prefix(Range range, const Value& value, const Visit& visit) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
@@ -71,8 +73,8 @@ __device__ std::int32_t prefix(Range range, const Value& value, const Visit& vis
   return carry;
 }
 
-// By one thread, where rows found no room: the caller's counts and offsets as they then are. needed(local): the rows that
-// each local expert would need.
+// By one thread, where rows found no room: the caller's counts and offsets as they then are. needed(local):
+// the rows that each local expert would need.
 template <class Needed>
 __device__ __noinline__ void write_cut_counts(const Block& block, const Output& out, std::int64_t rows_in_all,
                                               const Needed& needed) {
@@ -91,8 +93,8 @@ __host__ __device__ inline std::int32_t tables_words(const Job& job) {
   return job.scratch != nullptr ? 0 : 3 * shape.experts + 2 * shape.ranks;
 }
 
-// What a block looks up and counts all the time, in shared memory, or in the card's where that is too small: where experts
-// are, running numbers, totals.
+// What a block looks up and counts all the time, in shared memory, or in the card's where that is too small:
+// where experts are, running numbers, totals.
 template <bool in_shared>
 struct Tables {
   const std::uint32_t* where;
@@ -101,7 +103,8 @@ struct Tables {
   __device__ Tables(const Job& job, std::int32_t* shared, std::int32_t keys) {
     const std::int32_t all = words(job) - job.lane.shape().experts;
     where = in_shared ? reinterpret_cast<const std::uint32_t*>(shared) : job.where;
-    cursor = in_shared ? shared + job.lane.shape().experts : job.scratch + static_cast<std::int64_t>(blockIdx.x) * all;
+    cursor = in_shared ? shared + job.lane.shape().experts
+                       : job.scratch + static_cast<std::int64_t>(blockIdx.x) * all;
     total = cursor + keys;
     clear(cursor, 2 * keys);
   }
@@ -109,10 +112,11 @@ struct Tables {
   __host__ __device__ static std::int32_t words(const Job& job) {
     return 3 * job.lane.shape().experts + 2 * job.lane.shape().ranks;
   }
-  // The placement comes in two halves, with other loads between: this thread's first word, then the copy. For the whole
-  // block; ends without a barrier.
+  // The placement comes in two halves, with other loads between: this thread's first word, then the copy. For
+  // the whole block; ends without a barrier.
   __device__ static std::uint32_t first_where(const Job& job) {
-    return static_cast<std::int32_t>(threadIdx.x) < job.lane.shape().experts ? __ldg(job.where + threadIdx.x) : 0;
+    return static_cast<std::int32_t>(threadIdx.x) < job.lane.shape().experts ? __ldg(job.where + threadIdx.x)
+                                                                             : 0;
   }
   __device__ static void copy_where(const Job& job, std::int32_t* shared, std::uint32_t first) {
     if (!in_shared) return;
@@ -120,11 +124,16 @@ struct Tables {
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
     if (tid < experts) shared[tid] = static_cast<std::int32_t>(first);
 #pragma unroll 1
-    for (std::int32_t e = tid + kThreads; e < experts; e += kThreads) shared[e] = static_cast<std::int32_t>(job.where[e]);
+    for (std::int32_t e = tid + kThreads; e < experts; e += kThreads)
+      shared[e] = static_cast<std::int32_t>(job.where[e]);
   }
 
-  __device__ std::int32_t rank(std::int32_t expert) const { return static_cast<std::int32_t>(where[expert] >> 16); }
-  __device__ std::int32_t local(std::int32_t expert) const { return static_cast<std::int32_t>(where[expert] & 0xFFFF); }
+  __device__ std::int32_t rank(std::int32_t expert) const {
+    return static_cast<std::int32_t>(where[expert] >> 16);
+  }
+  __device__ std::int32_t local(std::int32_t expert) const {
+    return static_cast<std::int32_t>(where[expert] & 0xFFFF);
+  }
 };
 
 }  // namespace moelane::gpu

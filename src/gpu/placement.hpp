@@ -15,9 +15,9 @@ struct Where {
   }
 };
 
-// A placement's tables in the card's memory. They stay where they are when the placement changes, so that captured
-// graphs find the new one. The caller has synchronised the streams of earlier steps; the card as a whole may be busy
-// with other ranks, which may wait for this one.
+// A placement's tables in the card's memory. They stay where they are when the placement changes, so that
+// captured graphs find the new one. The caller has synchronised the streams of earlier steps; the card as a
+// whole may be busy with other ranks, which may wait for this one.
 class CardPlacement {
  public:
   CardPlacement(const PlacementView& placement, int experts, int ranks)
@@ -33,7 +33,8 @@ class CardPlacement {
 
   void set(const PlacementView& placement) {
     std::vector<std::uint32_t> where(experts_);
-    for (std::size_t e = 0; e < experts_; ++e) where[e] = Where::pack(placement.rank_of[e], placement.local_of[e]);
+    for (std::size_t e = 0; e < experts_; ++e)
+      where[e] = Where::pack(placement.rank_of[e], placement.local_of[e]);
     std::int32_t* const at = words_.get();
     put(at, placement.rank_of, experts_);
     put(at + experts_, placement.local_of, experts_);
@@ -44,11 +45,14 @@ class CardPlacement {
     view_ = {at, at + experts_, at + 4 * experts_, at + 2 * experts_, placement.fingerprint};
   }
   const PlacementView& view() const { return view_; }
-  const std::uint32_t* where() const { return reinterpret_cast<const std::uint32_t*>(words_.get() + 3 * experts_); }
+  const std::uint32_t* where() const {
+    return reinterpret_cast<const std::uint32_t*>(words_.get() + 3 * experts_);
+  }
 
  private:
   void put(std::int32_t* to, const void* from, std::size_t n) {
-    check(cudaMemcpyAsync(to, from, n * sizeof *to, cudaMemcpyHostToDevice, stream_), "write a placement to a card");
+    check(cudaMemcpyAsync(to, from, n * sizeof *to, cudaMemcpyHostToDevice, stream_),
+          "write a placement to a card");
   }
 
   std::size_t experts_, ranks_;

@@ -5,8 +5,8 @@
 #include "gpu/rows.cuh"
 #include "protocol/routing.hpp"
 
-// The routing that a rank brings, as kernels read it: ids outside [-1, experts) count as -1, a number of tokens
-// outside [0, max] as 0.
+// The routing that a rank brings, as kernels read it: ids outside [-1, experts) count as -1, a number of
+// tokens outside [0, max] as 0.
 namespace moelane::gpu {
 
 struct Tokens {
@@ -22,15 +22,17 @@ __device__ inline Tokens tokens_in(const Input& in) {
 
 __device__ inline std::int64_t raw_id(const Input& in, std::int32_t token, std::int32_t k) {
   const std::byte* from = in.ids.at(token, k);
-  return in.wide_ids ? *reinterpret_cast<const std::int64_t*>(from) : *reinterpret_cast<const std::int32_t*>(from);
+  return in.wide_ids ? *reinterpret_cast<const std::int64_t*>(from)
+                     : *reinterpret_cast<const std::int32_t*>(from);
 }
-__device__ inline std::int32_t id_of(const Input& in, std::int32_t experts, std::int32_t token, std::int32_t k) {
+__device__ inline std::int32_t id_of(const Input& in, std::int32_t experts, std::int32_t token,
+                                     std::int32_t k) {
   const std::int64_t id = raw_id(in, token, k);
   return id >= 0 && id < experts ? static_cast<std::int32_t>(id) : -1;
 }
 
-// The entries (token, k) that this block moves, of a part of the tokens: whole tokens, or, where there are fewer tokens
-// than blocks, some of a token's k.
+// The entries (token, k) that this block moves, of a part of the tokens: whole tokens, or, where there are
+// fewer tokens than blocks, some of a token's k.
 __device__ inline Range entries_of(const Share& part, std::int32_t topk) {
   const bool whole = part.count >= static_cast<std::int32_t>(gridDim.x);
   const Range own = slice_of(whole ? part.count : part.count * topk, gridDim.x, blockIdx.x);
@@ -43,8 +45,8 @@ __device__ inline Range batch_of(Range entries, std::int32_t begin, const ByTopk
   return {begin, end < entries.end ? end : entries.end};
 }
 
-// One entry of the routing, read and then kept for combine; every entry of the group's tokens is kept by one thread of
-// the rank.
+// One entry of the routing, read and then kept for combine; every entry of the group's tokens is kept by one
+// thread of the rank.
 struct Entry {
   std::int64_t raw;
   float weight;

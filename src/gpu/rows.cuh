@@ -6,8 +6,8 @@
 #include "gpu/numbers.cuh"
 #include "protocol/views.hpp"
 
-// Moving rows: each is read once and written to several places. A warp takes a piece of a row at a time, so that the
-// warps of a block share even a single row.
+// Moving rows: each is read once and written to several places. A warp takes a piece of a row at a time, so
+// that the warps of a block share even a single row.
 namespace moelane::gpu {
 
 // The rows that a block moves next: row r from from[r] to the places to[r * width ...] that are not null.
@@ -27,11 +27,11 @@ struct Places {
   std::int64_t bytes;
 };
 
-// Copies rows and whatever else goes with each (packed scales), word by word. `depth`: words that a thread has on their
-// way at a time.
+// Copies rows and whatever else goes with each (packed scales), word by word. `depth`: words that a thread
+// has on their way at a time.
 template <class Word, int depth, class From, class AlsoFrom>
-__device__ void copy_words(std::int32_t rows, int width, const Places& places, const From& from, const Places& also,
-                           const AlsoFrom& also_from) {
+__device__ void copy_words(std::int32_t rows, int width, const Places& places, const From& from,
+                           const Places& also, const AlsoFrom& also_from) {
   constexpr std::int64_t kStep = 32, kChunk = depth * kStep, kSize = sizeof(Word);
   const auto pieces = static_cast<std::uint32_t>((places.bytes / kSize + kChunk - 1) / kChunk);
   const auto also_pieces = static_cast<std::uint32_t>((also.bytes / kSize + kChunk - 1) / kChunk);
@@ -40,10 +40,12 @@ __device__ void copy_words(std::int32_t rows, int width, const Places& places, c
   for (std::uint32_t item = threadIdx.x / 32; item < items; item += blockDim.x / 32) {
     const std::uint32_t row = item / (pieces + also_pieces), piece = item % (pieces + also_pieces);
     const bool other = piece >= pieces;
-    const std::byte* source = other ? also_from(static_cast<std::int32_t>(row)) : from(static_cast<std::int32_t>(row));
+    const std::byte* source =
+        other ? also_from(static_cast<std::int32_t>(row)) : from(static_cast<std::int32_t>(row));
     if (source == nullptr) continue;
     const std::int64_t words = (other ? also.bytes : places.bytes) / kSize;
-    const std::int64_t i = static_cast<std::int64_t>(other ? piece - pieces : piece) * kChunk + threadIdx.x % 32;
+    const std::int64_t i =
+        static_cast<std::int64_t>(other ? piece - pieces : piece) * kChunk + threadIdx.x % 32;
     const auto* words_from = reinterpret_cast<const Word*>(source);
     std::byte* const* to = (other ? also.to : places.to) + row * static_cast<std::uint32_t>(width);
     Word word[depth];
@@ -67,8 +69,9 @@ enum class Width : std::int32_t { one = 1, four = 4, sixteen = 16 };
 
 // Narrow words are rare, and out of the way of the wide ones.
 template <class Word, class From, class AlsoFrom>
-__device__ __noinline__ void copy_narrow_words(std::int32_t rows, int width, const Places& places, const From& from,
-                                               const Places& also, const AlsoFrom& also_from) {
+__device__ __noinline__ void copy_narrow_words(std::int32_t rows, int width, const Places& places,
+                                               const From& from, const Places& also,
+                                               const AlsoFrom& also_from) {
   copy_words<Word, 1>(rows, width, places, from, also, also_from);
 }
 
@@ -98,8 +101,8 @@ struct Scales {
 };
 
 template <class ScalesFrom>
-__device__ __noinline__ void copy_strided(const Scales& scales, std::int32_t rows, int width, std::byte* const* to,
-                                          const ScalesFrom& from) {
+__device__ __noinline__ void copy_strided(const Scales& scales, std::int32_t rows, int width,
+                                          std::byte* const* to, const ScalesFrom& from) {
 #pragma unroll 1
   for (std::int32_t row = static_cast<std::int32_t>(threadIdx.x / 32); row < rows;
        row += static_cast<std::int32_t>(blockDim.x / 32)) {
@@ -110,7 +113,8 @@ __device__ __noinline__ void copy_strided(const Scales& scales, std::int32_t row
       const std::int32_t c = i / width, k = i - c * width;
       std::byte* const place = to[row * width + k];
       if (place == nullptr) continue;
-      for (std::int32_t b = 0; b < scales.size; ++b) place[c * scales.to_stride + b] = source[c * scales.from_stride + b];
+      for (std::int32_t b = 0; b < scales.size; ++b)
+        place[c * scales.to_stride + b] = source[c * scales.from_stride + b];
     }
   }
 }

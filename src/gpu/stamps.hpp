@@ -10,8 +10,8 @@
 
 namespace moelane::gpu {
 
-// When the blocks of a lane's calls did what: the last call of each kind on each lane, which may be replayed from a
-// graph.
+// When the blocks of a lane's calls did what: the last call of each kind on each lane, which may be replayed
+// from a graph.
 class Stamps {
  public:
   Stamps(int lanes, int blocks)
@@ -30,7 +30,8 @@ class Stamps {
   // Calls that have not been told of.
   void tell(const std::function<void(const TraceEvent&)>& sink, const char* (*name_of)(Call)) {
     std::vector<Stamp> all(lanes_ * kCalls * blocks_);
-    check(cudaMemcpyAsync(all.data(), stamps_.get(), all.size() * sizeof(Stamp), cudaMemcpyDeviceToHost, stream_),
+    check(cudaMemcpyAsync(all.data(), stamps_.get(), all.size() * sizeof(Stamp), cudaMemcpyDeviceToHost,
+                          stream_),
           "read time stamps");
     check(cudaStreamSynchronize(stream_), "read time stamps");
     std::vector<TraceEvent> events;
@@ -40,7 +41,8 @@ class Stamps {
         add(events, lane, name_of(call), all.data() + slot(lane, call) * blocks_, told_[slot(lane, call)]);
       }
     }
-    std::sort(events.begin(), events.end(), [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
+    std::sort(events.begin(), events.end(),
+              [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
     for (const TraceEvent& event : events) sink(event);
   }
 
@@ -49,7 +51,8 @@ class Stamps {
     return static_cast<std::size_t>(lane) * kCalls + static_cast<std::size_t>(call);
   }
 
-  // A call begins with its first block and ends with its last; so does the waiting within it, which is for all peers.
+  // A call begins with its first block and ends with its last; so does the waiting within it, which is for
+  // all peers.
   void add(std::vector<TraceEvent>& events, int lane, const char* name, const Stamp* blocks,
            std::uint64_t& told) const {
     std::uint64_t step = told;

@@ -8,8 +8,8 @@
 #include "gpu/job.cuh"
 #include "moelane/dtype.hpp"
 
-// The weighted sum of design section 1, bit for bit as on the CPU: from +0, a fused multiply-add in float for each row
-// in order, then the old output, then one rounding; NaN has one form.
+// The weighted sum of design section 1, bit for bit as on the CPU: from +0, a fused multiply-add in float for
+// each row in order, then the old output, then one rounding; NaN has one form.
 namespace moelane::gpu {
 
 // A row that counts: where it lies (null: it does not count) and its weight.
@@ -46,7 +46,9 @@ struct Element<DType::fp32> {
 
 // N elements that lie side by side, as one vector of memory.
 template <DType type, int n>
-struct alignas(sizeof(typename Element<type>::Type) * n > 16 ? 16 : sizeof(typename Element<type>::Type) * n) Pack {
+struct alignas(sizeof(typename Element<type>::Type) * n > 16
+                   ? 16
+                   : sizeof(typename Element<type>::Type) * n) Pack {
   typename Element<type>::Type element[n];
 };
 
@@ -99,14 +101,16 @@ __device__ void sum_pack(const Term* terms, int topk, std::int64_t i, float (&su
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
       const std::byte* row = first + j < topk ? terms[first + j].row : nullptr;
-      if (row != nullptr) values[j] = read_pack<type, n>(row + i * static_cast<std::int64_t>(sizeof values[j]));
+      if (row != nullptr)
+        values[j] = read_pack<type, n>(row + i * static_cast<std::int64_t>(sizeof values[j]));
     }
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
       if (first + j >= topk || terms[first + j].row == nullptr) continue;
       const float weight = terms[first + j].weight;
 #pragma unroll
-      for (int e = 0; e < n; ++e) sum[e] = __fmaf_rn(weight, Element<type>::value(values[j].element[e]), sum[e]);
+      for (int e = 0; e < n; ++e)
+        sum[e] = __fmaf_rn(weight, Element<type>::value(values[j].element[e]), sum[e]);
     }
   }
 }
@@ -137,7 +141,8 @@ __device__ void sum_chunk(const Term* terms, int topk, std::int64_t hidden, std:
   }
 }
 
-// Calls launch.operator()<type, n>() for the kernel that sums rows of `type`, by 16 bytes where they are `aligned`.
+// Calls launch.operator()<type, n>() for the kernel that sums rows of `type`, by 16 bytes where they are
+// `aligned`.
 template <class Launcher>
 void with_type(DType type, bool aligned, const Launcher& launch) {
   if (type == DType::bf16) {

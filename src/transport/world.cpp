@@ -22,8 +22,8 @@ void World::barrier() {
 void World::barrier(Stream stream) { impl_->barrier(stream); }
 
 void detail::WorldImpl::barrier(Stream) {
-  throw Error(ErrorKind::argument, "barrier(stream) is for ranks on GPUs, allowed with transport " + transport() +
-                                       " is barrier()");
+  throw Error(ErrorKind::argument, "barrier(stream) is for ranks on GPUs, allowed with transport " +
+                                       transport() + " is barrier()");
 }
 
 }  // namespace moelane

@@ -11,7 +11,7 @@ import uuid
 
 from support.program import SLOWER, finish, memory_files, named_memory, processes, result_of, start, wait_until
 
-SMALL = ("run", "--hidden", "64", "--experts", "16", "--tokens", "8")
+SMALL = ("run", "--transport", "shm", "--hidden", "64", "--experts", "16", "--tokens", "8")
 
 
 class Launched(unittest.TestCase):

@@ -66,7 +66,7 @@ class Trace(unittest.TestCase):
             self.check(self.trace("--transport", transport, "--calls", "split", "--in-flight", "1"), WHOLE["put"], 1)
 
     def test_waits_for_a_slow_rank_are_seen(self):
-        events = self.trace("--inject", "stall:2@3:0.4")
+        events = self.trace("--inject", "stall:2@3:0.4", "--transport", "shm")
         waits = [e for e in events if e["cat"] == "wait" and e["args"]["peer"] == 2 and e["dur"] > 200_000]
         self.assertEqual({e["pid"] for e in waits}, {0, 1, 3})
         self.assertEqual({e["args"]["step"] for e in waits}, {3})

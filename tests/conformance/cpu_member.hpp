@@ -49,6 +49,10 @@ class CpuMember {
       lane.ring(peer);
     }
   }
+  void forget(int peer) {
+    const std::uint64_t nothing = 0;
+    write(farewell(peer), &nothing, sizeof nothing);
+  }
   std::uint64_t late_wakes(int n) const { return waiters_[at(n)].late_wakes.load(); }
 
   void write(std::uint64_t offset, const void* from, std::size_t bytes) {
@@ -57,6 +61,7 @@ class CpuMember {
   void read(std::uint64_t offset, void* to, std::size_t bytes) {
     std::memcpy(to, heaps_.bases[at(rank())] + offset, bytes);
   }
+  void store(std::byte* there, const void* from, std::size_t bytes) { std::memcpy(there, from, bytes); }
 
  private:
   static std::size_t at(int n) { return static_cast<std::size_t>(n); }

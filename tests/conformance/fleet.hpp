@@ -51,8 +51,8 @@ struct Patience {
 
 // One rank. lane() sets how the lane waits from now on; a lane belongs to one thread at a time.
 template <class M>
-concept Member = requires(M& m, const M& c, int n, std::uint64_t offset, void* to, const void* from,
-                          std::size_t bytes, const Patience& patience) {
+concept Member = requires(M& m, const M& c, int n, std::uint64_t offset, void* to, std::byte* there,
+                          const void* from, std::size_t bytes, const Patience& patience) {
   requires Transport<typename M::Handle>;
   { c.rank() } -> std::same_as<int>;
   { c.ranks() } -> std::same_as<int>;
@@ -60,9 +60,11 @@ concept Member = requires(M& m, const M& c, int n, std::uint64_t offset, void* t
   m.barrier();
   m.abort(n);                                          // ends the waits of lane n, from another thread
   m.leave(n);                                          // farewell to rank n
+  m.forget(n);                                         // the farewell of rank n to this one
   { c.late_wakes(n) } -> std::same_as<std::uint64_t>;  // of lane n
   m.write(offset, from, bytes);                        // the own heap
   m.read(offset, to, bytes);
+  m.store(there, from, bytes);  // plain stores to where a peer_pointer() leads
 };
 
 // run() returns when all ranks have played their part and fails the test for every expectation that failed in

@@ -156,7 +156,7 @@ TYPED_TEST_P(Puts, ASignalCoversWhatCameBefore) {
       for (int i = 0; i < kPuts; ++i) {
         const auto row = data(round, m.rank(), peer, i);
         if (std::byte* const there = t.peer_pointer(peer); there != nullptr && i % 2 == 0) {
-          std::memcpy(there + place(m.rank(), i), row.data(), row.size());
+          m.store(there + place(m.rank(), i), row.data(), row.size());
         } else {
           t.put_signal(peer, place(m.rank(), i), row.data(), row.size(), arena.word(kOther, m.rank()), 1,
                        SignalOp::add);
@@ -261,7 +261,7 @@ TYPED_TEST_P(Puts, PeerPointersAreSymmetric) {
         EXPECT_EQ(there == nullptr, peer != m.rank());
       }
       const auto data = bytes_of(mix(9, std::uint64_t(m.rank()), std::uint64_t(peer)), 99);
-      if (there != nullptr) std::memcpy(there + arena.data(m.rank()) + 1, data.data(), data.size());
+      if (there != nullptr) m.store(there + arena.data(m.rank()) + 1, data.data(), data.size());
       t.signal(peer, arena.word(kRows, m.rank()), there != nullptr ? 2 : 1, SignalOp::set);
     }
     for (int source = 0; source < m.ranks(); ++source) {

@@ -43,7 +43,7 @@ TEST_P(BadOutput, Outputs) {
     vector("expert_counts", out.expert_counts, 8);
     std::int32_t some[9] = {};
     const auto unwanted = [&](const char* name, TensorView& t, const std::string& wanted) {
-      t = TensorView::dense(some, DType::int32, {9});
+      t = TensorView::dense(some, DType::int32, {9}, engine.device());
       require_words(refusal(ErrorKind::argument, call),
                     {name, " is given, allowed is none but with the " + wanted});
       t = {};
@@ -78,7 +78,7 @@ TEST_P(BadOutput, ExpertRowsAndCombinedOutput) {
     const int dims = padded ? 3 : 2, row = dims - 2;
     TensorView rows = player.rows();
     const std::int64_t capacity = rows.shape[static_cast<std::size_t>(row)];
-    TensorView out = TensorView::dense(memory.data(), DType::bf16, {kTokens, kHidden});
+    TensorView out = TensorView::dense(memory.data(), DType::bf16, {kTokens, kHidden}, engine.device());
     const auto call = [&] { split ? engine.combine_send(0, rows) : engine.combine(0, rows, out); };
     auto all = with(any_tensor(dims), dtype(DType::fp32, "bf16"), dtype(DType::fp8_e4m3, "bf16"),
                     extent(dims - 1, kHidden + 1, "33"), extent(row, capacity - 1, "at least"),
@@ -95,7 +95,7 @@ TEST_P(BadOutput, ExpertRowsAndCombinedOutput) {
   EXPECT_EQ(play_after(s, "combine", part), "");
   if (!split) return;
   const auto output = [&](Engine& engine, Player&) {
-    TensorView out = TensorView::dense(memory.data(), DType::bf16, {kTokens, kHidden});
+    TensorView out = TensorView::dense(memory.data(), DType::bf16, {kTokens, kHidden}, engine.device());
     spoil("out", out,
           with(any_tensor(2), dtype(DType::fp16, "bf16"), extent(0, kTokens - 1, "at least 4"),
                extent(1, kHidden + 1, "33"), stride(0, 0, "no two elements share memory")),
@@ -134,7 +134,8 @@ TEST_P(BadOutput, TensorsThatAreNotSymmetric) {
     }
     player.dispatch();
     std::vector<std::uint16_t> memory(kTokens * kHidden);
-    const TensorView combined = TensorView::dense(memory.data(), DType::bf16, {kTokens, kHidden});
+    const TensorView combined =
+        TensorView::dense(memory.data(), DType::bf16, {kTokens, kHidden}, engine.device());
     require_words(refusal(ErrorKind::argument, [&] { engine.combine(0, other.rows(), combined); }),
                   {"expert_rows is outside of the lane's symmetric tensors"});
     player.combine();

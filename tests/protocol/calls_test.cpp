@@ -30,7 +30,7 @@ TEST_P(BadCalls, OutOfOrder) {
     Engine engine(std::move(world), s.config);
     Player player(engine, s, 0);
     std::vector<std::uint16_t> memory(kTokens * kHidden);
-    const TensorView out = TensorView::dense(memory.data(), DType::bf16, {kTokens, kHidden});
+    const TensorView out = TensorView::dense(memory.data(), DType::bf16, {kTokens, kHidden}, engine.device());
     const auto all = calls_of(engine, player, out);
     // All calls but those two are refused, and the sentence says which one is due.
     const auto only = [&](const std::string& one, const std::string& other, const std::string& due) {
@@ -147,7 +147,8 @@ TEST(SymmetricTensors, OnlyWhatThereIs) {
   Config config;
   config.experts = config.topk = config.hidden = config.max_tokens = 1;
   config.symmetric_bytes = 1000;
-  Engine engine(World::threads(1).front(), config);
+  const World world = World::threads(1).front();
+  Engine engine(on_gpu() ? seated(world) : world, config);
   const auto refused = [&](std::initializer_list<std::int64_t> shape, const std::string& words) {
     require_words(refusal(ErrorKind::argument, [&] { engine.allocate(0, DType::fp32, shape); }), {words});
   };

@@ -77,8 +77,11 @@ TEST_P(Capacity, SaysWhatIsMissing) {
     Player player(engine, s, 0);
     player.begin(0);
     if (split) player.dispatch_send();
+    const Stream stream = player.stream();
     const auto dispatch = [&] {
-      split ? engine.dispatch_recv(0, player.output()) : engine.dispatch(0, player.input(), player.output());
+      split ? engine.dispatch_recv(0, player.output(), stream)
+            : engine.dispatch(0, player.input(), player.output(), stream);
+      player.finish();
     };
     if (rank == 1) {
       require_words(
@@ -88,10 +91,13 @@ TEST_P(Capacity, SaysWhatIsMissing) {
     } else {
       dispatch();
     }
-    if (split) engine.combine_send(0, player.rows());
-    std::vector<float> memory(4 * 33);
-    const TensorView out = TensorView::dense(memory.data(), s.config.out_dtype, {4, 33});
-    const auto combine = [&] { split ? engine.combine_recv(0, out) : engine.combine(0, player.rows(), out); };
+    if (split) engine.combine_send(0, player.rows(), stream);
+    const Guarded out(Spec::dense(s.config.out_dtype, {4, 33}), player.site());
+    const auto combine = [&] {
+      split ? engine.combine_recv(0, out.view(), false, stream)
+            : engine.combine(0, player.rows(), out.view(), false, stream);
+      player.finish();
+    };
     if (rank == 1) {
       require_words(refusal(ErrorKind::capacity, combine),
                     {"rank 1 in combine", "step 1, lane 0", "lost rows at rank 1", "the step is invalid"});

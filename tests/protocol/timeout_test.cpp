@@ -115,16 +115,17 @@ TEST_P(Waits, SayWhomAPeerFailedOver) {
     dispatch(s, player, 0);
     world.barrier();
     if (rank == 0) {
-      // The others do not combine on lane 0.
+      // The others do not combine on lane 0. A GPU rank waits for all of them at once.
       const std::string sentence = refusal(ErrorKind::timeout, [&] { combine(s, player, 0); });
-      require_words(sentence, {"waited 0.3 s for rank 1 (phase combine, step 1, lane 0)"});
+      require_words(sentence, {on_gpu() ? "waited 0.3 s for rank " : "waited 0.3 s for rank 1 ",
+                               "(phase combine, step 1, lane 0)"});
     } else {
       std::string sentence;
       const double took =
           seconds_of([&] { sentence = refusal(ErrorKind::aborted, [&] { dispatch(s, other, 1); }); });
       require(took < 10, "it took " + std::to_string(took) + " s");
-      require_words(sentence,
-                    {" waited for rank 0 (phase ", "step 1, lane 1), which failed over rank 1: saw step 0"});
+      require_words(sentence, {" waited for rank 0 (phase ", "step 1, lane 1), which failed over rank ",
+                               on_gpu() ? ": saw step 0" : " 1: saw step 0"});
       require_refused(engine, other, sentence);
     }
     world.barrier();
@@ -162,7 +163,8 @@ TEST_P(Waits, DoNotEndForAPeerThatHasSentAll) {
 }
 
 TEST_P(Waits, EndWithAbort) {
-  const Scene s = ready(std::numeric_limits<double>::infinity());
+  // A kernel without a bound that misses the abort would hold the card for ever.
+  const Scene s = ready(on_gpu() ? 20 : std::numeric_limits<double>::infinity());
   const auto part = [&](World world) {
     const int rank = world.rank();
     Engine engine(world, s.config);
@@ -180,7 +182,8 @@ TEST_P(Waits, EndWithAbort) {
           seconds_of([&] { sentence = refusal(ErrorKind::aborted, [&] { dispatch(s, player, 1); }); });
       stopper.join();
       require(took < 5, "it took " + std::to_string(took) + " s");
-      require_words(sentence, {"rank 0 in dispatch", " was aborted while it waited for rank 1 (phase ",
+      require_words(sentence, {"rank 0 in dispatch", " was aborted while it waited for rank ",
+                               on_gpu() ? " (phase " : " 1 (phase ",
                                "step 2, lane 0): saw step 1, needed step 2", "enough of it"});
       require_refused(engine, player, "abort: enough of it");
     } else {
@@ -209,6 +212,7 @@ TEST_P(Waits, EndBeforeTheyBeginAfterAbort) {
 
 // Rows and answers that are sent one by one are counted; here one is made to be missing.
 TEST(Counters, SayHowManyRowsCame) {
+  MOELANE_SKIP_ON_GPU("they do not send by puts what they can address");
   for (const bool in_combine : {false, true}) {
     Scene s = scene_on({"", Way::put, Calls::split, true}, Layout::padded);
     s.config.timeout = 0.3;

@@ -1,10 +1,12 @@
 #include "support/fleet.hpp"
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <thread>
 
 #include "support/child.hpp"
+#include "support/gpu_ranks.hpp"
 
 namespace moelane::test {
 namespace {
@@ -61,10 +63,23 @@ std::vector<Ending> play_processes(int ranks, double timeout, const Part& part) 
   return endings;
 }
 
+void skip_processes() {
+  GTEST_SKIP() << "this process has used CUDA and cannot fork GPU ranks; run tests of processes on their own";
+}
+
 }  // namespace
 
-std::vector<Ending> play(Home home, int ranks, double timeout, const Part& part) {
-  return home == Home::threads ? play_threads(ranks, timeout, part) : play_processes(ranks, timeout, part);
+Processor usual_processor() { return on_gpu() ? Processor::gpu : Processor::cpu; }
+
+std::vector<Ending> play(Home home, int ranks, double timeout, const Part& part, Processor processor) {
+  const Part on_card = [&](World world) { part(seated(std::move(world))); };
+  const Part& all = processor == Processor::gpu ? on_card : part;
+  if (home == Home::threads) return play_threads(ranks, timeout, all);
+  if (processor == Processor::gpu && used_cuda()) {
+    skip_processes();
+    return {};
+  }
+  return play_processes(ranks, timeout, all);
 }
 
 std::string complaints(const std::vector<Ending>& endings) {

@@ -35,8 +35,12 @@ struct Ending {
 // One rank's part. It makes its engines itself, so that they end with it, however it ends.
 using Part = std::function<void(World)>;
 
+enum class Processor { cpu, gpu };
+Processor usual_processor();  // gpu_ranks.hpp: on_gpu()
+
 // Plays `part` on `ranks` ranks of a new world; `timeout` is the world's. Ends every process that hangs.
-std::vector<Ending> play(Home home, int ranks, double timeout, const Part& part);
+std::vector<Ending> play(Home home, int ranks, double timeout, const Part& part,
+                         Processor processor = usual_processor());
 
 // What went wrong, one line for each rank that threw; empty if none did.
 std::string complaints(const std::vector<Ending>& endings);

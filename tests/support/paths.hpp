@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/fleet.hpp"
+#include "support/gpu_ranks.hpp"
 #include "support/scene.hpp"
 
 // Every way for rows to travel, in every layout: what most protocol tests are instantiated over.
@@ -19,18 +20,27 @@ struct Path {
   bool force_puts = false, partial_sums = false;
 };
 
+// GPU ranks do not send by puts what they can address, and a whole call of the put way is its two halves.
 inline const std::vector<Path>& paths() {
-  static const std::vector<Path> all{
-      {"direct_whole", Way::direct, Calls::whole},
-      {"auto_mixed", Way::automatic, Calls::mixed},
-      {"put_whole", Way::put, Calls::whole},
-      {"put_split", Way::put, Calls::split},
-      {"put_mixed", Way::put, Calls::mixed},
-      {"puts_split", Way::put, Calls::split, true},
-      {"puts_mixed", Way::automatic, Calls::mixed, true},
-      {"sums_mixed", Way::automatic, Calls::mixed, false, true},
-      {"sums_puts_split", Way::put, Calls::split, true, true},
-  };
+  static const std::vector<Path> all = [] {
+    std::vector<Path> list{
+        {"direct_whole", Way::direct, Calls::whole},
+        {"auto_mixed", Way::automatic, Calls::mixed},
+        {"put_whole", Way::put, Calls::whole},
+        {"put_split", Way::put, Calls::split},
+        {"put_mixed", Way::put, Calls::mixed},
+        {"puts_split", Way::put, Calls::split, true},
+        {"puts_mixed", Way::automatic, Calls::mixed, true},
+        {"sums_mixed", Way::automatic, Calls::mixed, false, true},
+        {"sums_puts_split", Way::put, Calls::split, true, true},
+    };
+    if (on_gpu()) {
+      std::erase_if(list, [](const Path& path) {
+        return path.force_puts || (path.way == Way::put && path.calls != Calls::split);
+      });
+    }
+    return list;
+  }();
   return all;
 }
 
@@ -62,7 +72,7 @@ inline Scene scene_on(const Path& path, Layout layout) {
   scene.config.way = path.way;
   scene.config.force_puts = path.force_puts;
   scene.config.partial_sums = path.partial_sums;
-  scene.config.timeout = 20;
+  scene.config.timeout = on_gpu() ? 8 : 20;  // a card's time is dear
   scene.calls = path.calls;
   return scene;
 }
@@ -80,6 +90,7 @@ inline std::vector<HomedPath> homed_paths() {
   for (const Path& path : paths()) all.emplace_back(Home::threads, path);
   for (const char* name : {"direct_whole", "auto_mixed", "puts_split", "sums_mixed"}) {
     for (const Path& path : paths()) {
+      if (on_gpu() && path.partial_sums) continue;  // as above
       if (std::string(path.name) == name) all.emplace_back(Home::processes, path);
     }
   }
@@ -101,6 +112,14 @@ class OnHomedPath : public testing::TestWithParam<HomedPath> {
 
 #define MOELANE_ON_HOMED_PATHS(suite) \
   INSTANTIATE_TEST_SUITE_P(Path, suite, testing::ValuesIn(homed_paths()), homed_path_name)
+
+// First in a test whose subject GPU ranks do not have.
+#define MOELANE_SKIP_ON_GPU(why) \
+  if (on_gpu()) GTEST_SKIP() << "not on GPU ranks: " << why
+
+// First in a test that the program of the GPU tests cannot play on CPU ranks.
+#define MOELANE_SKIP_ON_CPU(why) \
+  if (!on_gpu()) GTEST_SKIP() << "not on CPU ranks: " << why
 
 // Instantiates a suite, a class that inherits OnPath, over all cases.
 #define MOELANE_ON_EVERY_PATH(suite) \

@@ -7,11 +7,7 @@
 namespace moelane::test {
 namespace {
 
-void put_bytes(std::byte* to, const void* from, std::size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-}
-
-void put_bytes(std::byte* to, const std::vector<std::int32_t>& from) {
+void put_numbers(std::byte* to, const std::vector<std::int32_t>& from) {
   put_bytes(to, from.data(), from.size() * 4);
 }
 
@@ -42,8 +38,8 @@ void Player::check_dispatch() {
       put_bytes(weights_.wanted(row.row, static_cast<std::int64_t>(k)), &weight, 4);
     }
   }
-  if (!expected_.counts.empty()) put_bytes(counts_.wanted(0), expected_.counts);
-  if (!expected_.offsets.empty()) put_bytes(offsets_.wanted(0), expected_.offsets);
+  if (!expected_.counts.empty()) put_numbers(counts_.wanted(0), expected_.counts);
+  if (!expected_.offsets.empty()) put_numbers(offsets_.wanted(0), expected_.offsets);
   if (c.layout == Layout::ranked) put_bytes(row_count_.wanted(0), &expected_.row_count, 4);
 
   const std::string where = " of step " + std::to_string(step_) + ", lane " + std::to_string(lane_);
@@ -67,18 +63,18 @@ void Player::check_by_reference() {
   };
   const int rows = scene_.config.layout == Layout::padded ? 1 : 0;
   tools::DispatchedView got;
-  got.x = static_cast<const std::byte*>(out_.x.data);
+  got.x = x_.elements();
   got.expert_stride = bytes(out_.x, rows - 1);
   got.row_stride = bytes(out_.x, rows);
-  got.scales = static_cast<const std::byte*>(out_.scales.data);
+  got.scales = scales_.elements();
   got.scale_expert_stride = bytes(out_.scales, rows - 1);
   got.scale_row_stride = bytes(out_.scales, rows);
   got.scale_column_stride = bytes(out_.scales, rows + 1);
-  got.counts = static_cast<const std::int32_t*>(out_.expert_counts.data);
-  got.offsets = static_cast<const std::int32_t*>(out_.expert_offsets.data);
-  got.row_count = static_cast<const std::int32_t*>(out_.row_count.data);
-  got.ids = static_cast<const std::int32_t*>(out_.topk_ids.data);
-  got.weights = static_cast<const float*>(out_.topk_weights.data);
+  got.counts = reinterpret_cast<const std::int32_t*>(counts_.elements());
+  got.offsets = reinterpret_cast<const std::int32_t*>(offsets_.elements());
+  got.row_count = reinterpret_cast<const std::int32_t*>(row_count_.elements());
+  got.ids = reinterpret_cast<const std::int32_t*>(ids_.elements());
+  got.weights = reinterpret_cast<const float*>(weights_.elements());
   const auto difference =
       tools::compare_dispatch(scene_.config, table_, engine_.rank(), groups_, expected_, got);
   require(difference.bytes == 0, "compare_dispatch disagrees: " + difference.first);
@@ -115,17 +111,21 @@ void Player::answer() {
                               to);
   }
   rows_.accept();
+  rows_.upload();
 }
 
 // The output holds old values, any bits.
-void Player::begin_combine() {
+void Player::make_combined() {
   const Config& c = scene_.config;
-  const std::int64_t rows = mine().tokens + (scene_.num_tokens ? 1 : 0);
+  // A number on the card is not known on the host: there must be room for the most.
+  const bool hidden = scene_.num_tokens && site_.device == Device::cuda;
+  const std::int64_t rows = (hidden ? c.max_tokens : mine().tokens) + (scene_.num_tokens ? 1 : 0);
   Spec spec = Spec::dense(c.out_dtype, {rows, c.hidden});
   if (scene_.strides == Strides::odd) spec = {c.out_dtype, spec.shape, {c.hidden + 7, 1}, 1};
   if (scene_.strides == Strides::crossed) spec = {c.out_dtype, spec.shape, {-(c.hidden + 2), 1}, 2};
-  combined_ = Guarded(spec);
+  renew(combined_, spec);
   combined_.poison(random_);
+  combined_.upload();
 }
 
 void Player::check_combine() {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "support/gpu_ranks.hpp"
+
 namespace moelane::test {
 namespace {
 
@@ -116,9 +118,10 @@ std::vector<std::int32_t> Scene::capacities() const {
 }
 
 tools::GroupStep Scene::input(int step, int group) const {
-  const MessyRouting routing(config.experts, config.topk, habits, seed);
+  const MessyRouting messy(config.experts, config.topk, habits, seed);
+  const tools::RoutingSource& source = routing != nullptr ? *routing : messy;
   const int m = tokens_of(step, group);
-  tools::GroupStep made = tools::Workload(config, ranks, routing, {m, m}, seed).make(step, group);
+  tools::GroupStep made = tools::Workload(config, ranks, source, {m, m}, seed).make(step, group);
   if (special_values) sprinkle(config, made, random_of(*this, step, group, kSpecial));
   return made;
 }
@@ -155,6 +158,7 @@ Scene::Outputs Scene::outputs(int rank, bool symmetric) const {
 
 void Scene::reserve() {
   config.symmetric_bytes = 0;
+  if (on_gpu() && config.num_sms == 0) config.num_sms = share_of_card(ranks, config.in_flight);
   if (config.way == Way::put || config.partial_sums || config.force_puts) return;
   const Outputs all = outputs(0, true);
   for (const Spec* spec : {&all.x, &all.scales, &all.ids, &all.weights, &all.rows}) {

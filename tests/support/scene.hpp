@@ -26,9 +26,10 @@ struct Scene {
   std::uint64_t seed = 1;
   Calls calls = Calls::whole;
   Habits habits;
-  std::function<int(int step, int group)> tokens;  // not given: any number up to max_tokens, often none
-  std::vector<std::vector<std::int32_t>> tables;   // rank of each expert, by step in turn; not given: even
-  std::function<int(int rank)> capacity;           // rows of each expert or in all; not given: enough
+  std::shared_ptr<const tools::RoutingSource> routing;  // in place of the habits
+  std::function<int(int step, int group)> tokens;       // not given: any number up to max_tokens, often none
+  std::vector<std::vector<std::int32_t>> tables;  // rank of each expert, by step in turn; not given: even
+  std::function<int(int rank)> capacity;          // rows of each expert or in all; not given: enough
   bool exact_experts = false;  // outputs have room for the own experts only, not for as many as any rank has
   bool accumulate = false;
   bool special_values = false;
@@ -36,7 +37,9 @@ struct Scene {
   bool num_tokens = false;  // m is given beside larger tensors
   Strides strides = Strides::dense;
   Strides scale_strides = Strides::dense;
-  double nap = 0;  // seconds that a rank may sleep before a call
+  double nap = 0;          // seconds that a rank may sleep before a call
+  bool graphs = false;     // GPU ranks: each call is captured once and replayed; with num_tokens
+  bool all_steps = false;  // GPU ranks: run() plays no more than a few otherwise
 
   int groups() const { return ranks / config.tp_size; }
   int tokens_of(int step, int group) const;
@@ -52,7 +55,8 @@ struct Scene {
     Spec x, scales, ids, weights, rows;
   };
   Outputs outputs(int rank, bool symmetric) const;
-  // Sets config.symmetric_bytes to what these need.
+  // Sets config.symmetric_bytes to what these need, and config.num_sms, unless given, to what lets all calls
+  // of all ranks run at once.
   void reserve();
 };
 

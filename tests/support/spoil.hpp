@@ -34,9 +34,11 @@ struct Spoiling {
 
 // What can be wrong with any tensor of `dims` dimensions.
 inline std::vector<Spoiling> any_tensor(int dims) {
+  const Device elsewhere = on_gpu() ? Device::cpu : Device::cuda;
   return {
       {[](TensorView& t) { t = {}; }, {" is not given, allowed is a tensor ["}},
-      {[](TensorView& t) { t.device = Device::cuda; }, {".device is cuda, allowed is cpu"}},
+      {[=](TensorView& t) { t.device = elsewhere; },
+       {on_gpu() ? ".device is cpu, allowed is cuda" : ".device is cuda, allowed is cpu"}},
       {[=](TensorView& t) { t.ndim = dims + 1; }, {".shape is [", "], allowed is ["}},
       {[=](TensorView& t) { t.ndim = dims == 1 ? 2 : dims - 1; }, {".shape is [", "], allowed is ["}},
       {[](TensorView& t) { t.ndim = 1000000; }, {".shape is [", ", ...], allowed is ["}},

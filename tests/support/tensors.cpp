@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "gpu/device.hpp"
 #include "support/fleet.hpp"
+#include "support/gpu_ranks.hpp"
 
 namespace moelane::test {
 namespace {
@@ -37,12 +39,20 @@ std::size_t Spec::origin() const {
   return kGuard + shift + static_cast<std::size_t>(before) * size_of(type);
 }
 
-Guarded::Guarded(const Spec& spec, std::byte* memory) : spec_(spec), image_(spec.bytes()), memory_(memory) {
+Guarded::Guarded(const Spec& spec, const Site& site, std::byte* memory)
+    : spec_(spec), site_(site), image_(spec.bytes()) {
+  if (site.device == Device::cuda) {
+    if (memory == nullptr) borrowed_ = borrow_memory(site.card, spec.bytes());
+    card_ = memory == nullptr ? borrowed_.get() : memory;
+  } else {
+    memory_ = memory;
+  }
   if (memory_ == nullptr) {
     own_.resize(spec.bytes() + 63);
     memory_ = own_.data() + (0 - reinterpret_cast<std::uintptr_t>(own_.data())) % 64;
   }
-  view_.data = memory_ + spec.origin();
+  view_.data = (card_ == nullptr ? memory_ : card_) + spec.origin();
+  view_.device = site.device;
   view_.dtype = spec.type;
   view_.ndim = static_cast<int>(spec.shape.size());
   for (std::size_t d = 0; d < spec.shape.size(); ++d) {
@@ -101,7 +111,16 @@ std::string Guarded::place(std::size_t offset) const {
                                             : "a gap between rows";
 }
 
-void Guarded::check(const std::string& name) const {
+void Guarded::upload() const {
+  if (card_ != nullptr) gpu::upload(card_, memory_, image_.size(), site_.stream);
+}
+
+void Guarded::download() {
+  if (card_ != nullptr) gpu::download(memory_, card_, image_.size(), site_.stream);
+}
+
+void Guarded::check(const std::string& name) {
+  download();
   if (image_.empty() || std::memcmp(memory_, image_.data(), image_.size()) == 0) return;
   std::size_t first = 0, differing = 0;
   for (std::size_t i = image_.size(); i-- > 0;) {

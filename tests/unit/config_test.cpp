@@ -49,6 +49,7 @@ TEST(Config, LimitsOfNumbers) {
                                            {"topk", &Config::topk, 1, 32},
                                            {"hidden", &Config::hidden, 1, 1 << 20},
                                            {"in_flight", &Config::in_flight, 1, 64},
+                                           {"num_sms", &Config::num_sms, 0, 1024},
                                            {"scale_columns", &Config::scale_columns, 0, 1 << 20}}) {
     const auto set = [&](int value) { return with([&](Config& c) { c.*f.field = value; }); };
     const std::string allowed = ", allowed is " + std::to_string(f.low) + " to " + std::to_string(f.high);
@@ -173,6 +174,7 @@ TEST(Config, CanonicalText) {
   }
   Config config = valid();
   config.timeout = 1;
+  config.num_sms = 7;
   EXPECT_EQ(config.canonical(), valid().canonical());
   Config large;
   large.experts = large.hidden = large.max_tokens = large.scale_columns = large.alignment = 1 << 30;

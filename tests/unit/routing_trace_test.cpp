@@ -15,6 +15,7 @@
 
 #include "moelane/error.hpp"
 #include "routing.hpp"
+#include "support/traces.hpp"
 
 namespace moelane::tools {
 namespace {
@@ -43,22 +44,11 @@ class RoutingTrace : public testing::Test {
     }
   }
 
-  // The folder of real traces; without it the test is skipped, or fails where traces are required.
-  static fs::path traces() {
-    const char* given = std::getenv("MOELANE_TRACES");
-    fs::path folder = given != nullptr ? fs::path(given) : fs::path(MOELANE_SOURCE_DIR) / "../shared/traces";
-    if (fs::is_directory(folder)) return folder;
-    const char* require = std::getenv("MOELANE_REQUIRE");
-    EXPECT_EQ(require != nullptr ? std::string(require).find("traces") : std::string::npos, std::string::npos)
-        << "traces are required, but " << folder << " is missing";
-    return {};
-  }
-
   fs::path file_ = fs::temp_directory_path() / ("moelane_trace_" + std::to_string(::getpid()));
 };
 
 TEST_F(RoutingTrace, ReadsRealTextTraces) {
-  const fs::path folder = traces();
+  const fs::path folder = test::traces();
   if (folder.empty()) GTEST_SKIP() << "no traces";
   int files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(folder / "esft_deepseek_v2_lite")) {
@@ -95,7 +85,7 @@ TEST_F(RoutingTrace, ReadsRealTextTraces) {
 }
 
 TEST_F(RoutingTrace, DrawsFromRealCounts) {
-  const fs::path folder = traces();
+  const fs::path folder = test::traces();
   if (folder.empty()) GTEST_SKIP() << "no traces";
   const fs::path file = folder / "olmoe_mixtral/expert_counts.json";
   const nlohmann::json all = nlohmann::json::parse(std::ifstream(file));

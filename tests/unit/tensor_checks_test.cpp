@@ -65,8 +65,8 @@ TEST(TensorChecks, ElementsThatShareMemory) {
       check_output(config_of(Layout::padded), 2, output_of(strided({experts, capacity, 3}, {a, b, 1})));
     });
     if (shared) {
-      ASSERT_EQ(sentence.find("x.strides is "), 0U)
-          << experts << " experts, capacity " << capacity << ", strides " << a << ", " << b << ": " << sentence;
+      ASSERT_EQ(sentence.find("x.strides is "), 0U) << experts << " experts, capacity " << capacity
+                                                    << ", strides " << a << ", " << b << ": " << sentence;
     }
     ++(sentence.empty() ? accepted : refused);
   };

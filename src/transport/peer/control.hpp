@@ -12,8 +12,8 @@
 
 namespace moelane::peer {
 
-// What ranks' hosts tell waiting kernels: a page of farewells (as in a CPU rank's heap) and a word that ends the own
-// waits. It is host memory of the meeting world, mapped into the card's addresses.
+// What ranks' hosts tell waiting kernels: a page of farewells (as in a CPU rank's heap) and a word that ends
+// the own waits. It is host memory of the meeting world, mapped into the card's addresses.
 class Control {
  public:
   // Collective over the meeting world.

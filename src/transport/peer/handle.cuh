@@ -30,8 +30,9 @@ __device__ inline void system_fence() {
 
 }  // namespace gpu
 
-// What a waiting kernel looks at beside the awaited word. It lies in host memory, so that the host can be heard
-// while kernels spin and when a card is lost; a look costs a microsecond and is taken only now and then.
+// What a waiting kernel looks at beside the awaited word. It lies in host memory, so that the host can be
+// heard while kernels spin and when a card is lost; a look costs a microsecond and is taken only now and
+// then.
 struct HostWatch {
   const std::uint64_t* farewells = nullptr;  // [ranks], written by peers' hosts
   const std::uint32_t* aborted = nullptr;    // by the own host

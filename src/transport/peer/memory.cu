@@ -1,10 +1,9 @@
-#include "transport/peer/memory.hpp"
-
 #include <cuda.h>
 
 #include <string>
 
 #include "gpu/check.hpp"
+#include "transport/peer/memory.hpp"
 
 // cudaGetDriverEntryPointByVersion came with CUDA 12.5.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -17,9 +16,11 @@ template <class Function>
 Function* driver(const char* name) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
-  gpu::check(cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found), "find the driver's functions");
+  gpu::check(cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found),
+             "find the driver's functions");
   if (found != cudaDriverEntryPointSuccess || function == nullptr) {
-    throw Error(ErrorKind::transport, std::string("this driver has no ") + name + "; moelane needs one of CUDA 12");
+    throw Error(ErrorKind::transport,
+                std::string("this driver has no ") + name + "; moelane needs one of CUDA 12");
   }
   return reinterpret_cast<Function*>(function);
 }
@@ -29,7 +30,8 @@ void check(CUresult result, const std::string& doing) {
   if (result == CUDA_SUCCESS) return;
   const char* text = nullptr;
   MOELANE_DRIVER(cuGetErrorString)(result, &text);
-  throw Error(ErrorKind::transport, "CUDA could not " + doing + ": " + (text != nullptr ? text : "unknown error"));
+  throw Error(ErrorKind::transport,
+              "CUDA could not " + doing + ": " + (text != nullptr ? text : "unknown error"));
 }
 
 CUmemAllocationProp property_of(int device) {
@@ -95,8 +97,9 @@ void DeviceMemory::map(const std::vector<int>& readers) {
 
 detail::shm::Fd DeviceMemory::exported() const {
   int fd = -1;
-  check(MOELANE_DRIVER(cuMemExportToShareableHandle)(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-        "hand out a heap");
+  check(
+      MOELANE_DRIVER(cuMemExportToShareableHandle)(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+      "hand out a heap");
   return detail::shm::Fd(fd);
 }
 

@@ -6,9 +6,9 @@
 
 #include "transport/shm/socket.hpp"
 
-// Memory of a card that other processes and other cards can map. It is made of the driver's virtual memory, not of
-// cudaMalloc and CUDA IPC handles: the card keeps the bytes until the last mapping is gone, so that ranks may let
-// go of them in any order.
+// Memory of a card that other processes and other cards can map. It is made of the driver's virtual memory,
+// not of cudaMalloc and CUDA IPC handles: the card keeps the bytes until the last mapping is gone, so that
+// ranks may let go of them in any order.
 namespace moelane::peer {
 
 class DeviceMemory {

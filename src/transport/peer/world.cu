@@ -1,5 +1,3 @@
-#include "transport/peer/world.hpp"
-
 #include <poll.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -11,6 +9,7 @@
 #include "gpu/check.hpp"
 #include "transport/memory/waiter.hpp"
 #include "transport/peer/handle.cuh"
+#include "transport/peer/world.hpp"
 
 namespace moelane {
 namespace peer {
@@ -58,7 +57,8 @@ PeerWorld::PeerWorld(World meeting, int device)
   try {
     int cards = 0;
     if (size() > PeerHandle::kMaxRanks) {
-      throw Error(ErrorKind::argument, "ranks is " + std::to_string(size()) + ", allowed with transport peer are 1 to " +
+      throw Error(ErrorKind::argument, "ranks is " + std::to_string(size()) +
+                                           ", allowed with transport peer are 1 to " +
                                            std::to_string(PeerHandle::kMaxRanks));
     }
     gpu::check(cudaGetDeviceCount(&cards), "find a card");
@@ -116,10 +116,11 @@ void PeerWorld::check_access(const Place& peer, int rank) const {
     int access = 0;
     gpu::check(cudaDeviceCanAccessPeer(&access, device_, other), "ask for peer access");
     if (access == 0) {
-      throw Error(ErrorKind::transport,
-                  "card " + std::to_string(device_) + " has no peer access to card " + std::to_string(other) +
-                      " of rank " + std::to_string(rank) +
-                      "; transport peer needs ranks on one card, or cards joined by NVLink or PCIe peer access");
+      throw Error(
+          ErrorKind::transport,
+          "card " + std::to_string(device_) + " has no peer access to card " + std::to_string(other) +
+              " of rank " + std::to_string(rank) +
+              "; transport peer needs ranks on one card, or cards joined by NVLink or PCIe peer access");
     }
   }
 }
@@ -139,7 +140,8 @@ void PeerWorld::fetch(const Fd& door, const std::string& doing, const DeviceMemo
                       std::vector<std::shared_ptr<DeviceMemory>>& memory) {
   const std::int64_t deadline = deadline_after(timeout());
   const auto late = [&] {
-    return Error(ErrorKind::timeout, "it waited " + std::to_string(timeout()) + " s for its peers to " + doing);
+    return Error(ErrorKind::timeout,
+                 "it waited " + std::to_string(timeout()) + " s for its peers to " + doing);
   };
   std::vector<int> others;
   std::vector<Fd> links;
@@ -169,10 +171,10 @@ void PeerWorld::fetch(const Fd& door, const std::string& doing, const DeviceMemo
     if (!poll_until({&polled, 1}, deadline)) throw late();
     const Received got = receive(links[i]);
     if (got.got != Got::message || !got.fd) {
-      throw Error(ErrorKind::transport, "rank " + std::to_string(others[i]) + " went away before it could " + doing);
+      throw Error(ErrorKind::transport,
+                  "rank " + std::to_string(others[i]) + " went away before it could " + doing);
     }
-    memory[static_cast<std::size_t>(others[i])] =
-        std::make_shared<DeviceMemory>(got.fd, device_, own.size());
+    memory[static_cast<std::size_t>(others[i])] = std::make_shared<DeviceMemory>(got.fd, device_, own.size());
   }
 }
 
@@ -232,7 +234,8 @@ void PeerWorld::barrier(Stream stream) {
 
 World World::peer(World meeting, int device) {
   if (meeting.impl().on_gpu()) {
-    throw Error(ErrorKind::argument, "meeting is a world of transport peer, allowed is one of threads or shm");
+    throw Error(ErrorKind::argument,
+                "meeting is a world of transport peer, allowed is one of threads or shm");
   }
   return World(std::make_shared<peer::PeerWorld>(std::move(meeting), device));
 }

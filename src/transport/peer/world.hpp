@@ -8,15 +8,17 @@
 
 namespace moelane::peer {
 
-// Ranks on GPUs whose heaps are addressable by each other. Who they are and what they have to tell each other on the
-// host goes through `meeting`, a world of the same ranks on CPUs; heaps lie on the cards.
+// Ranks on GPUs whose heaps are addressable by each other. Who they are and what they have to tell each other
+// on the host goes through `meeting`, a world of the same ranks on CPUs; heaps lie on the cards.
 class PeerWorld final : public detail::WorldImpl {
  public:
   PeerWorld(World meeting, int device);
 
   const std::string& transport() const override;
   detail::Heaps map_heaps(std::size_t committed, std::size_t bytes) override;
-  void all_gather(const void* mine, std::size_t bytes, void* all) override { meeting_.all_gather(mine, bytes, all); }
+  void all_gather(const void* mine, std::size_t bytes, void* all) override {
+    meeting_.all_gather(mine, bytes, all);
+  }
   bool on_gpu() const override { return true; }
   void barrier(Stream stream) override;
 
