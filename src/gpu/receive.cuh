@@ -1,141 +1,10 @@
+#pragma once
+
 #include "gpu/kernels.hpp"
-#include "gpu/routing.cuh"
 #include "protocol/dispatch_put.hpp"
 
-// Dispatch, put way. The sender writes one row for each token and destination rank into the destination's
-// slot, then its ids to every rank, then one signal; it never waits. The receiver reads the ids of all,
-// places the rows and copies them there, and lists them for combine.
+// What the blocks of a receiver do, in the order of the kernel (dispatch_receive.cu).
 namespace moelane::gpu {
-namespace {
-
-// By the threads of all blocks: the routing of the own share, to the peers' blocks for this source.
-__device__ void send_routing(const SendArgs& a, std::int32_t tokens) {
-  const Lane<PeerHandle>& lane = a.job.lane;
-  const Shape& shape = lane.shape();
-  const Share share = lane.own_share(tokens);
-  const auto thread = static_cast<std::int32_t>(blockIdx.x * kThreads + threadIdx.x);
-  const auto threads = static_cast<std::int32_t>(gridDim.x * kThreads);
-  const ByTopk by = a.job.by_topk;
-#pragma unroll 1
-  for (std::int32_t i = thread; i < share.count * shape.topk; i += threads) {
-    const std::int32_t token = share.begin + by.quotient(i), k = by.remainder(i);
-    const std::int32_t id = id_of(a.in, shape.experts, token, k);
-    const float weight = shape.weights ? *reinterpret_cast<const float*>(a.in.weights.at(token, k)) : 0;
-    int peer = shape.rank;
-#pragma unroll 1
-    for (int p = 0; p < shape.ranks; ++p) {
-      peer = peer + 1 < shape.ranks ? peer + 1 : 0;
-      std::byte* const to = lane.transport.peer_pointer(peer);
-      reinterpret_cast<std::int32_t*>(to + lane.at.routing_ids(shape.rank))[i] = id;
-      if (shape.weights) reinterpret_cast<float*>(to + lane.at.routing_weights(shape.rank))[i] = weight;
-    }
-  }
-  if (thread < shape.ranks) {
-    std::byte* const to = lane.transport.peer_pointer(thread);
-    reinterpret_cast<RoutingHeader*>(to + lane.at.routing(shape.rank))->fingerprint =
-        lane.placement.fingerprint;
-  }
-}
-
-__global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid_constant__ SendArgs a) {
-  __shared__ Batch batch;
-  const Lane<PeerHandle>& lane = a.job.lane;
-  const Shape& shape = lane.shape();
-  const Block block(a.job);
-  const bool dead = block.dead();
-  const ByTopk by = a.job.by_topk;
-  const std::int32_t tokens = tokens_in(a.in).count, topk = by.topk;
-  const auto tid = static_cast<std::int32_t>(threadIdx.x);
-  fetch_arguments(a);
-  const Share share = lane.own_share(tokens);
-  const Range own = entries_of(share, topk);
-  const auto read_ids = [&](Range these) {  // of whole tokens
-    const std::int32_t first_token = by.quotient(these.begin);
-    const std::int32_t n = by.quotient(these.end - first_token * topk + topk - 1) * topk;
-#pragma unroll 1
-    for (std::int32_t i = tid; i < n; i += kThreads) {
-      batch.id[i] = id_of(a.in, shape.experts, first_token + by.quotient(i), by.remainder(i));
-    }
-    return n;
-  };
-  const Range kept = slice_of(tokens * topk, gridDim.x, blockIdx.x);
-#pragma unroll 1
-  for (std::int32_t i = kept.begin + tid; i < kept.end; i += kThreads) {
-    keep(a.job, i, entry_of(a.in, by.quotient(i), by.remainder(i)));
-  }
-  if (!Block::fine(dead)) return;
-  send_routing(a, tokens);
-
-  std::uint64_t rows = 0;
-#pragma unroll 1
-  for (Range these = batch_of(own, own.begin, by); these.size() > 0; these = batch_of(own, these.end, by)) {
-    const std::int32_t first_token = by.quotient(these.begin), first = first_token * topk;
-    if (these.begin > own.begin) __syncthreads();
-    const std::int32_t n = read_ids(these);
-    __syncthreads();
-    const auto rank_at = [&](std::int32_t i) {
-      return batch.id[i] < 0 ? -1 : static_cast<std::int32_t>(__ldg(a.job.where + batch.id[i]) >> 16);
-    };
-#pragma unroll 1
-    for (std::int32_t i = tid; i < n; i += kThreads) batch.key[i] = rank_at(i);
-    __syncthreads();
-#pragma unroll 1
-    for (std::int32_t i = tid; i < n; i += kThreads) {
-      batch.to[i] = batch.scales_to[i] = nullptr;
-      if (first + i < these.begin || first + i >= these.end || batch.key[i] < 0) continue;
-      bool again = false;
-#pragma unroll 1
-      for (std::int32_t j = i - by.remainder(i); j < i; ++j) again = again || batch.key[j] == batch.key[i];
-      if (again) continue;
-      ++rows;
-      batch.to[i] = lane.transport.peer_pointer(batch.key[i]) +
-                    lane.at.slot(shape.rank, first_token + by.quotient(i) - share.begin);
-      batch.scales_to[i] = batch.to[i] + shape.scale_offset();
-    }
-    __syncthreads();
-    copy_rows<2>(
-        a.by, by.quotient(n), topk, {batch.to, shape.row_bytes},
-        [&](std::int32_t row) { return a.in.x.at(first_token + row); }, a.scales, batch.scales_to,
-        [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
-  }
-  if (block.last_and_signal(lane.at.signal(Signal::dispatch, shape.rank),
-                            pack(block.epoch + 1, dispatch_payload(WireWay::put, tokens))) &&
-      tid == 0) {
-    tell_bad_input(block, a.in);
-  }
-  block.end(rows * static_cast<std::uint64_t>(shape.slot_bytes()));
-}
-
-// One thread, one source: waits, and checks what it says. The first of a group's sources speaks for its
-// tokens.
-__device__ bool await_source(const ReceiveArgs& a, const Block& block, int source) {
-  const Lane<PeerHandle>& lane = a.job.lane;
-  const Shape& shape = lane.shape();
-  const std::uint64_t needed = pack(block.epoch + 1, 0);
-  const int leader = source / shape.tp * shape.tp;
-  std::uint64_t word = 0, group = 0;
-  const auto wait = [&](int of, std::uint64_t& seen) {
-    return block.wait_for({lane.at.signal(Signal::dispatch, of), needed, kEpochMask, of,
-                           shape.direct ? lane.at.signal(Signal::counts, of) : 0},
-                          Phase::dispatch, seen);
-  };
-  if (!wait(source, word)) return false;
-  group = word;
-  if (leader != source && !wait(leader, group)) return false;
-  if (way_of(word) != WireWay::put)
-    return block.refuse_peer(Fault::other_way, Phase::dispatch, source, word, needed);
-  const std::uint64_t print = lane.own<const RoutingHeader>(lane.at.routing(source))->fingerprint;
-  if (print != lane.placement.fingerprint) {
-    return block.refuse_peer(Fault::other_placement, Phase::dispatch, source, print,
-                             lane.placement.fingerprint);
-  }
-  const std::int32_t tokens = tokens_of(word), groups = tokens_of(group);
-  if (tokens != groups || tokens > shape.max_tokens) {
-    return block.refuse_peer(Fault::other_tokens, Phase::dispatch, source, static_cast<std::uint64_t>(tokens),
-                             static_cast<std::uint64_t>(groups));
-  }
-  return true;
-}
 
 // The receiver's view of what has come. The tokens of all sources are numbered through, in the order of rows.
 template <bool ranked, bool in_shared>
@@ -170,7 +39,7 @@ struct Receive {
            by.remainder(entry);
   }
   // The number of the local expert of an entry, or -1.
-  __device__ __noinline__ std::int32_t look_up(std::int32_t entry) const {
+  __device__ std::int32_t look_up(std::int32_t entry) const {
     const std::int32_t id = *id_at(entry);
     return id >= 0 && tables.rank(id) == lane.rank() ? tables.local(id) : -1;
   }
@@ -270,7 +139,7 @@ struct Receive {
   }
 
   // All threads: adds the rows of these entries.
-  __device__ __noinline__ void add(std::int32_t entries, std::int32_t* counters) const {
+  __device__ void add(std::int32_t entries, std::int32_t* counters) const {
     constexpr std::int32_t kPack = 8;  // staged entries that are read at once
     std::int32_t packed = 0;
     if (!ranked && all_staged()) {
@@ -404,93 +273,5 @@ struct Receive {
     return rows;
   }
 };
-
-template <bool ranked, bool in_shared>
-__global__ void __launch_bounds__(kThreads, 1)
-    dispatch_receive_kernel(const __grid_constant__ ReceiveArgs a) {
-  extern __shared__ std::int32_t shared[];
-  __shared__ Batch batch;
-  __shared__ std::int32_t first[PeerHandle::kMaxRanks + 1], full;
-  const Lane<PeerHandle>& lane = a.job.lane;
-  const Shape& shape = lane.shape();
-  const Block block(a.job);
-  const bool dead = block.dead();
-  const std::uint32_t where = Tables<in_shared>::first_where(a.job);
-  fetch_arguments(a);
-  const Tables<in_shared> tables(a.job, shared, shape.experts + shape.ranks);
-  Tables<in_shared>::copy_where(a.job, shared, where);
-  const auto tid = static_cast<std::int32_t>(threadIdx.x);
-  if (tid == 0) full = 0;
-  if (!Block::fine(dead)) return;
-  block.wait_begins();
-  if (!Block::fine(tid < shape.ranks && !await_source(a, block, tid))) return;
-  block.wait_ends();
-  if (tid < 32) {
-    const std::int32_t all = prefix(
-        Range{0, shape.ranks}, [&](std::int32_t source) { return received_share(lane, source).count; },
-        [&](std::int32_t source, std::int32_t before) { first[source] = before; });
-    if (tid == 0) first[shape.ranks] = all;
-  }
-  __syncthreads();
-
-  auto* const staged =
-      reinterpret_cast<std::uint16_t*>(shared + (in_shared ? (Tables<true>::words(a.job) + 3) / 4 * 4 : 0));
-  const Receive<ranked, in_shared> receive{
-      a, lane, block, tables, a.job.by_topk, first, staged, shape.topk, first[shape.ranks]};
-  const std::int32_t topk = shape.topk, tokens = receive.tokens, most = a.job.by_topk.quotient(kBatch);
-  if (receive.all_staged()) receive.stage();
-  __syncthreads();
-  const Range own = receive.share_rows();
-  receive.add(own.begin * topk, tables.cursor);
-  // Contiguous: experts begin where the rows of those before end, so that every block needs all totals.
-  const bool tells = blockIdx.x == gridDim.x - 1, contiguous = a.out.layout == Layout::contiguous;
-  if (tells || contiguous) {
-    receive.add(tokens * topk, tables.total);
-    if (ranked) receive.add_pairs();
-  }
-  __syncthreads();
-  if (contiguous) {
-    if (tid < 32) receive.add_firsts(tells);
-    __syncthreads();
-  }
-  if (tells && !receive.write_counts_out()) full = 1;
-  std::uint64_t rows = 0;
-#pragma unroll 1
-  for (std::int32_t t = own.begin; t < own.end; t += most) {
-    rows += receive.move(batch, Range{t, t + most < own.end ? t + most : own.end});
-  }
-  if (tells) {
-    __syncthreads();
-    if (tid == 0) {
-      lane.state().dropped = 0;
-      if (full != 0) {
-        write_cut_counts(block, a.out, ranked ? tables.total[receive.row_key()] : 0,
-                         [&](std::int32_t local) { return tables.total[local]; });
-        lane.state().dropped = 1;
-      }
-    }
-  }
-  if (block.last() && tid == 0) {
-    LaneState& state = lane.state();
-    state.epoch = block.epoch + 1;
-    state.tokens = tokens_of(*lane.own<const std::uint64_t>(lane.at.signal(Signal::dispatch, shape.rank)));
-  }
-  block.end(rows * static_cast<std::uint64_t>(shape.slot_bytes()));
-}
-
-}  // namespace
-
-void launch_dispatch_send(const SendArgs& args, const Launch& launch) {
-  run(dispatch_send_kernel, args, launch);
-}
-void launch_dispatch_receive(const ReceiveArgs& args, const Launch& launch) {
-  const bool in_shared = args.job.scratch == nullptr;
-  if (args.out.layout == Layout::ranked) {
-    run(in_shared ? dispatch_receive_kernel<true, true> : dispatch_receive_kernel<true, false>, args, launch);
-  } else {
-    run(in_shared ? dispatch_receive_kernel<false, true> : dispatch_receive_kernel<false, false>, args,
-        launch);
-  }
-}
 
 }  // namespace moelane::gpu

@@ -1,0 +1,124 @@
+#include "gpu/receive.cuh"
+
+// Dispatch, put way, the receiver: reads the ids of all sources, places the rows and copies them there, and
+// lists them for combine.
+namespace moelane::gpu {
+namespace {
+
+// One thread, one source: waits, and checks what it says. The first of a group's sources speaks for its
+// tokens.
+__device__ bool await_source(const ReceiveArgs& a, const Block& block, int source) {
+  const Lane<PeerHandle>& lane = a.job.lane;
+  const Shape& shape = lane.shape();
+  const std::uint64_t needed = pack(block.epoch + 1, 0);
+  const int leader = source / shape.tp * shape.tp;
+  std::uint64_t word = 0, group = 0;
+  const auto wait = [&](int of, std::uint64_t& seen) {
+    return block.wait_for({lane.at.signal(Signal::dispatch, of), needed, kEpochMask, of,
+                           shape.direct ? lane.at.signal(Signal::counts, of) : 0},
+                          Phase::dispatch, seen);
+  };
+  if (!wait(source, word)) return false;
+  group = word;
+  if (leader != source && !wait(leader, group)) return false;
+  if (way_of(word) != WireWay::put)
+    return block.refuse_peer(Fault::other_way, Phase::dispatch, source, word, needed);
+  const std::uint64_t print = lane.own<const RoutingHeader>(lane.at.routing(source))->fingerprint;
+  if (print != lane.placement.fingerprint) {
+    return block.refuse_peer(Fault::other_placement, Phase::dispatch, source, print,
+                             lane.placement.fingerprint);
+  }
+  const std::int32_t tokens = tokens_of(word), groups = tokens_of(group);
+  if (tokens != groups || tokens > shape.max_tokens) {
+    return block.refuse_peer(Fault::other_tokens, Phase::dispatch, source, static_cast<std::uint64_t>(tokens),
+                             static_cast<std::uint64_t>(groups));
+  }
+  return true;
+}
+
+template <bool ranked, bool in_shared>
+__global__ void __launch_bounds__(kThreads, 1)
+    dispatch_receive_kernel(const __grid_constant__ ReceiveArgs a) {
+  extern __shared__ std::int32_t shared[];
+  __shared__ Batch batch;
+  __shared__ std::int32_t first[PeerHandle::kMaxRanks + 1], full;
+  const Lane<PeerHandle>& lane = a.job.lane;
+  const Shape& shape = lane.shape();
+  const Block block(a.job);
+  const bool dead = block.dead();
+  const std::uint32_t where = Tables<in_shared>::first_where(a.job);
+  fetch_arguments(a);
+  const Tables<in_shared> tables(a.job, shared, shape.experts + shape.ranks);
+  Tables<in_shared>::copy_where(a.job, shared, where);
+  const auto tid = static_cast<std::int32_t>(threadIdx.x);
+  if (tid == 0) full = 0;
+  if (!Block::fine(dead)) return;
+  block.wait_begins();
+  if (!Block::fine(tid < shape.ranks && !await_source(a, block, tid))) return;
+  block.wait_ends();
+  if (tid < 32) {
+    const std::int32_t all = prefix(
+        Range{0, shape.ranks}, [&](std::int32_t source) { return received_share(lane, source).count; },
+        [&](std::int32_t source, std::int32_t before) { first[source] = before; });
+    if (tid == 0) first[shape.ranks] = all;
+  }
+  __syncthreads();
+
+  auto* const staged =
+      reinterpret_cast<std::uint16_t*>(shared + (in_shared ? (Tables<true>::words(a.job) + 3) / 4 * 4 : 0));
+  const Receive<ranked, in_shared> receive{
+      a, lane, block, tables, a.job.by_topk, first, staged, shape.topk, first[shape.ranks]};
+  const std::int32_t topk = shape.topk, tokens = receive.tokens, most = a.job.by_topk.quotient(kBatch);
+  if (receive.all_staged()) receive.stage();
+  __syncthreads();
+  const Range own = receive.share_rows();
+  receive.add(own.begin * topk, tables.cursor);
+  // Contiguous: experts begin where the rows of those before end, so that every block needs all totals.
+  const bool tells = blockIdx.x == gridDim.x - 1, contiguous = a.out.layout == Layout::contiguous;
+  if (tells || contiguous) {
+    receive.add(tokens * topk, tables.total);
+    if (ranked) receive.add_pairs();
+  }
+  __syncthreads();
+  if (contiguous) {
+    if (tid < 32) receive.add_firsts(tells);
+    __syncthreads();
+  }
+  if (tells && !receive.write_counts_out()) full = 1;
+  std::uint64_t rows = 0;
+#pragma unroll 1
+  for (std::int32_t t = own.begin; t < own.end; t += most) {
+    rows += receive.move(batch, Range{t, t + most < own.end ? t + most : own.end});
+  }
+  if (tells) {
+    __syncthreads();
+    if (tid == 0) {
+      lane.state().dropped = 0;
+      if (full != 0) {
+        write_cut_counts(block, a.out, ranked ? tables.total[receive.row_key()] : 0,
+                         [&](std::int32_t local) { return tables.total[local]; });
+        lane.state().dropped = 1;
+      }
+    }
+  }
+  if (block.last() && tid == 0) {
+    LaneState& state = lane.state();
+    state.epoch = block.epoch + 1;
+    state.tokens = tokens_of(*lane.own<const std::uint64_t>(lane.at.signal(Signal::dispatch, shape.rank)));
+  }
+  block.end(rows * static_cast<std::uint64_t>(shape.slot_bytes()));
+}
+
+}  // namespace
+
+void launch_dispatch_receive(const ReceiveArgs& args, const Launch& launch) {
+  const bool in_shared = args.job.scratch == nullptr;
+  if (args.out.layout == Layout::ranked) {
+    run(in_shared ? dispatch_receive_kernel<true, true> : dispatch_receive_kernel<true, false>, args, launch);
+  } else {
+    run(in_shared ? dispatch_receive_kernel<false, true> : dispatch_receive_kernel<false, false>, args,
+        launch);
+  }
+}
+
+}  // namespace moelane::gpu
