@@ -83,14 +83,18 @@ def measure(part, job, *more, **environment):
     return result
 
 
+def chosen(part):
+    return [job for job in JOBS + trace_jobs() if not part.options.jobs or job.name in part.options.jobs]
+
+
 def bench(part):
-    jobs = JOBS + trace_jobs()
+    jobs = chosen(part)
     done = sum(bool(measure(part, job)) for job in jobs)
     part.summary = f"{done} of {len(jobs)} measured"
 
 
 def in_processes(part):
-    jobs = JOBS + trace_jobs()
+    jobs = chosen(part)
     done = 0
     for job in jobs:
         with mps(part, RANKS) as clients:

@@ -120,7 +120,7 @@ TEST(TensorChecks, StridesThatDoNotMatter) {
 }
 
 TEST(TensorChecks, WithinTheSymmetricTensors) {
-  std::byte memory[1000];
+  std::byte memory[1000]{};
   const auto within = [&](std::ptrdiff_t begin, std::initializer_list<std::int64_t> shape,
                           std::initializer_list<std::int64_t> strides) {
     TensorView view = TensorView::dense(memory + 100 + begin, DType::fp32, shape);
