@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "moelane/error.hpp"
 #include "routing_input.hpp"
