@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <new>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "moelane/error.hpp"
 #include "routing_input.hpp"
@@ -22,7 +21,7 @@ const json& rank_list(const InputFile& file, const json& root) {
   }
   for (auto entry = root.begin(); entry != root.end(); ++entry) {
     // A misspelt key would otherwise be a placement that is not what its author meant.
-    if (std::string_view(entry.key()) != "rank_of") {
+    if (entry.key() != "rank_of") {
       file.refuse(fmt::format("has the key {}, must be \"rank_of\"", quote(entry.key())));
     }
   }

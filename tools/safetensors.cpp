@@ -155,7 +155,7 @@ std::map<std::string, TensorEntry> read_safetensors_header(const InputFile& file
   const std::uint64_t data_begin = length_bytes + length;
   std::map<std::string, TensorEntry> tensors;
   for (auto entry = header.begin(); entry != header.end(); ++entry) {
-    if (std::string_view(entry.key()) == "__metadata__") continue;
+    if (entry.key() == "__metadata__") continue;
     tensors.emplace(entry.key(), parse_entry(file, entry.key(), entry.value(), data_begin));
   }
   check_tiling(file, tensors, data_begin);
