@@ -128,7 +128,8 @@ void print_moves(const Options& o, const json& plan) {
   for (const auto& [way, phases] : plan.at("ways").items()) {
     for (const char* phase : {"dispatch", "combine"}) {
       const json& p = phases.at(phase);
-      const std::string name = fmt::format("{} {}{}", way, phase, way == plan.at("way").get<std::string>() ? " *" : "");
+      const std::string name =
+          fmt::format("{} {}{}", way, phase, way == plan.at("way").get<std::string>() ? " *" : "");
       fmt::print("  {:<18} {:>9.1f} {:>9.1f} {:>12} {:>12} {:>12} {:>11.2f} {:>11.2f}\n", name,
                  p.at("rows").get<double>(), p.at("rows_placed").get<double>(),
                  amount(p.at("bytes_local").get<double>()), amount(p.at("bytes_link").get<double>()),

@@ -93,7 +93,8 @@ class Engine {
   TensorView allocate(int lane, DType dtype, std::initializer_list<std::int64_t> shape);
 
   // Changes the expert table from the next dispatch on: on every rank between the same two steps, with no
-  // step under way on any lane. Needs no communication.
+  // step under way on any lane. Needs no communication. GPU ranks: the streams of earlier steps have been
+  // synchronised.
   void set_placement(Placement placement);
   const Placement& placement() const;
 
