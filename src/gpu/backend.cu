@@ -31,9 +31,9 @@ const char* name_of(Call call) {
   return kNames[static_cast<int>(call)];
 }
 
-struct Range {
-  explicit Range(Call call) { nvtxRangePushA(name_of(call)); }
-  ~Range() { nvtxRangePop(); }
+struct NvtxRange {
+  explicit NvtxRange(Call call) { nvtxRangePushA(name_of(call)); }
+  ~NvtxRange() { nvtxRangePop(); }
 };
 
 class GpuBackend final : public Backend {
@@ -72,9 +72,7 @@ class GpuBackend final : public Backend {
     }
     tokens_.resize(lanes);
     // Nobody's kernels wait for a rank that still has to make its memory: that would wait for them.
-    char here = 0;
-    std::vector<char> all(static_cast<std::size_t>(world.size()));
-    world.all_gather(&here, 1, all.data());
+    world.barrier();
   }
   // Nothing of this engine may run when its memory goes.
   ~GpuBackend() override {
@@ -219,7 +217,7 @@ class GpuBackend final : public Backend {
   template <class Args>
   Report start(void (*launch)(const Args&, const Launch&), const Args& args, int blocks, std::size_t shared,
                Stream stream) {
-    const Range range(args.job.call);
+    const NvtxRange range(args.job.call);
     select();
     launch(args, {blocks, shared, static_cast<cudaStream_t>(stream.handle)});
     return {};

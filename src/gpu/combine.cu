@@ -109,8 +109,8 @@ struct Combine {
     if (id < 0 || place < 0) return {nullptr, 0};
     if (a.direct) {
       const std::uint32_t where = __ldg(a.job.where + id);
-      const auto rank = static_cast<int>(where >> 16), local = static_cast<int>(where & 0xFFFF);
-      return {a.rows.at(local, place) + (lane.transport.peer_pointer(rank) - lane.heap), weight};
+      return {a.rows.at(local_of(where), place) + (lane.transport.peer_pointer(rank_of(where)) - lane.heap),
+              weight};
     }
     if (shape.by_rank && rank_of_entry(ids, entry) < 0) return {nullptr, 0};
     const std::int32_t token = a.job.by_topk.quotient(entry);

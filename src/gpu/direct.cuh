@@ -74,7 +74,6 @@ struct Direct {
          first += kTogether * kThreads) {
       std::uint64_t words[kTogether];
       std::int32_t source[kTogether], which[kTogether];
-      bool come = true;
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
         const std::int32_t f = first + u * kThreads;
@@ -85,7 +84,7 @@ struct Direct {
       }
 #pragma unroll 1
       for (int tries = 0; tries < kTries; ++tries) {
-        come = true;
+        bool come = true;
 #pragma unroll
         for (int u = 0; u < kTogether; ++u) come = come && reached(words[u], needed, kEpochMask);
         if (come) break;

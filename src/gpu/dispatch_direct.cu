@@ -164,12 +164,9 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
 }  // namespace
 
 void launch_dispatch_direct(const DirectArgs& args, const Launch& launch) {
-  const bool in_shared = args.job.scratch == nullptr;
-  if (args.out.layout == Layout::ranked) {
-    run(in_shared ? dispatch_direct_kernel<true, true> : dispatch_direct_kernel<true, false>, args, launch);
-  } else {
-    run(in_shared ? dispatch_direct_kernel<false, true> : dispatch_direct_kernel<false, false>, args, launch);
-  }
+  with_tables(args.out.layout, args.job, [&]<bool ranked, bool in_shared>() {
+    run(dispatch_direct_kernel<ranked, in_shared>, args, launch);
+  });
 }
 
 }  // namespace moelane::gpu

@@ -112,13 +112,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 }  // namespace
 
 void launch_dispatch_receive(const ReceiveArgs& args, const Launch& launch) {
-  const bool in_shared = args.job.scratch == nullptr;
-  if (args.out.layout == Layout::ranked) {
-    run(in_shared ? dispatch_receive_kernel<true, true> : dispatch_receive_kernel<true, false>, args, launch);
-  } else {
-    run(in_shared ? dispatch_receive_kernel<false, true> : dispatch_receive_kernel<false, false>, args,
-        launch);
-  }
+  with_tables(args.out.layout, args.job, [&]<bool ranked, bool in_shared>() {
+    run(dispatch_receive_kernel<ranked, in_shared>, args, launch);
+  });
 }
 
 }  // namespace moelane::gpu

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid
     const std::int32_t n = read_ids(these);
     __syncthreads();
     const auto rank_at = [&](std::int32_t i) {
-      return batch.id[i] < 0 ? -1 : static_cast<std::int32_t>(__ldg(a.job.where + batch.id[i]) >> 16);
+      return batch.id[i] < 0 ? -1 : rank_of(__ldg(a.job.where + batch.id[i]));
     };
 #pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) batch.key[i] = rank_at(i);

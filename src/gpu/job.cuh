@@ -61,6 +61,17 @@ struct ByTopk {
   __device__ std::int32_t remainder(std::int32_t n) const { return n - quotient(n) * topk; }
 };
 
+// Where an expert is, in one word: its rank and its number there.
+__host__ __device__ constexpr std::uint32_t where_word(std::int32_t rank, std::int32_t local) {
+  return static_cast<std::uint32_t>(rank) << 16 | static_cast<std::uint32_t>(local);
+}
+__device__ constexpr std::int32_t rank_of(std::uint32_t where) {
+  return static_cast<std::int32_t>(where >> 16);
+}
+__device__ constexpr std::int32_t local_of(std::uint32_t where) {
+  return static_cast<std::int32_t>(where & 0xFFFF);
+}
+
 struct Job {
   Lane<PeerHandle> lane;
   ByTopk by_topk;
@@ -69,7 +80,7 @@ struct Job {
   Notice* notices;             // [kGrades]
   std::uint32_t* dead;         // of the engine: set when it cannot go on
   Stamp* stamps;               // [blocks], or null
-  const std::uint32_t* where;  // [experts]: rank << 16 | local number
+  const std::uint32_t* where;  // [experts]: where_word()
   std::int32_t* scratch;       // [blocks][2][keys] where shared memory is too small, else null
 };
 

@@ -68,6 +68,17 @@ void launch_combine_send(const AnswerArgs& args, const Launch& launch);
 void launch_combine(const CombineArgs& args,
                     const Launch& launch);  // direct, and the second half of the put way
 
+// Calls launch.operator()<ranked, in_shared>() for the kernel of this layout and of where its tables lie.
+template <class Launcher>
+void with_tables(Layout layout, const Job& job, const Launcher& launch) {
+  const bool ranked = layout == Layout::ranked;
+  if (job.scratch == nullptr) {
+    ranked ? launch.template operator()<true, true>() : launch.template operator()<false, true>();
+  } else {
+    ranked ? launch.template operator()<true, false>() : launch.template operator()<false, false>();
+  }
+}
+
 template <class Args>
 void run(void (*kernel)(Args), const Args& args, const Launch& launch, int threads = kThreads) {
   if (launch.shared_bytes > 16384) {

@@ -52,6 +52,15 @@ __device__ inline void number(const std::int32_t* keys, std::int32_t n, std::int
   }
 }
 
+// For one warp: the sum of the values of this and all lower lanes.
+__device__ inline std::int32_t warp_sum_up_to(std::int32_t value) {
+  for (int step = 1; step < 32; step *= 2) {
+    const std::int32_t below = __shfl_up_sync(~0U, value, step);
+    if (static_cast<int>(threadIdx.x % 32) >= step) value += below;
+  }
+  return value;
+}
+
 // For one warp: calls visit(i, sum) for each i of the range with the sum of the values before it, value(i)
 // being its own; returns the sum of all.
 template <class Value, class Visit>
@@ -62,11 +71,7 @@ __device__ std::int32_t prefix(Range range, const Value& value, const Visit& vis
   for (std::int32_t base = range.begin; base < range.end; base += 32) {
     const std::int32_t i = base + lane;
     const std::int32_t own = i < range.end ? value(i) : 0;
-    std::int32_t sum = own;
-    for (int step = 1; step < 32; step *= 2) {
-      const std::int32_t below = __shfl_up_sync(~0U, sum, step);
-      if (lane >= step) sum += below;
-    }
+    const std::int32_t sum = warp_sum_up_to(own);
     if (i < range.end) visit(i, carry + sum - own);
     carry += __shfl_sync(~0U, sum, 31);
   }
@@ -85,12 +90,6 @@ __device__ __noinline__ void write_cut_counts(const Block& block, const Output& 
       out, placement.local_experts(me), rows_in_all,
       [&](std::int32_t local) { return std::int64_t{needed(local)}; }, placement, me, report);
   if (report.fault != Fault::none) block.tell(report);
-}
-
-// 32-bit words of shared memory that Tables take.
-__host__ __device__ inline std::int32_t tables_words(const Job& job) {
-  const Shape& shape = job.lane.shape();
-  return job.scratch != nullptr ? 0 : 3 * shape.experts + 2 * shape.ranks;
 }
 
 // What a block looks up and counts all the time, in shared memory, or in the card's where that is too small:
@@ -128,12 +127,8 @@ struct Tables {
       shared[e] = static_cast<std::int32_t>(job.where[e]);
   }
 
-  __device__ std::int32_t rank(std::int32_t expert) const {
-    return static_cast<std::int32_t>(where[expert] >> 16);
-  }
-  __device__ std::int32_t local(std::int32_t expert) const {
-    return static_cast<std::int32_t>(where[expert] & 0xFFFF);
-  }
+  __device__ std::int32_t rank(std::int32_t expert) const { return rank_of(where[expert]); }
+  __device__ std::int32_t local(std::int32_t expert) const { return local_of(where[expert]); }
 };
 
 }  // namespace moelane::gpu

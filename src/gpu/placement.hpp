@@ -3,17 +3,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "gpu/job.cuh"
 #include "gpu/lane_memory.hpp"
 #include "protocol/views.hpp"
 
 namespace moelane::gpu {
-
-// Where an expert is, in one word: its rank and its number there.
-struct Where {
-  static std::uint32_t pack(std::int32_t rank, std::int32_t local) {
-    return static_cast<std::uint32_t>(rank) << 16 | static_cast<std::uint32_t>(local);
-  }
-};
 
 // A placement's tables in the card's memory. They stay where they are when the placement changes, so that
 // captured graphs find the new one. The caller has synchronised the streams of earlier steps; the card as a
@@ -34,7 +28,7 @@ class CardPlacement {
   void set(const PlacementView& placement) {
     std::vector<std::uint32_t> where(experts_);
     for (std::size_t e = 0; e < experts_; ++e)
-      where[e] = Where::pack(placement.rank_of[e], placement.local_of[e]);
+      where[e] = where_word(placement.rank_of[e], placement.local_of[e]);
     std::int32_t* const at = words_.get();
     put(at, placement.rank_of, experts_);
     put(at + experts_, placement.local_of, experts_);

@@ -69,8 +69,8 @@ struct Receive {
         for (int u = 0; u < kTogether; ++u) {
           const std::int32_t i = piece * kPiece + u * 32 + thread;
           const std::uint32_t where = id[u] < 0 ? ~0U : tables.where[id[u]];
-          const bool here = static_cast<std::int32_t>(where >> 16) == lane.rank();
-          if (i < n) to[i] = here ? static_cast<std::uint16_t>(where) : kElsewhere;
+          const bool here = rank_of(where) == lane.rank();
+          if (i < n) to[i] = here ? static_cast<std::uint16_t>(local_of(where)) : kElsewhere;
         }
       }
       turn = (turn + pieces) % kWarps;
@@ -108,11 +108,7 @@ struct Receive {
     std::int32_t rows = 0;
 #pragma unroll 1
     for (std::int32_t t = own.begin; t < own.end; ++t) rows += rows_of(t);
-    std::int32_t sum = rows;
-    for (int step = 1; step < 32; step *= 2) {
-      const std::int32_t below = __shfl_up_sync(~0U, sum, step);
-      if (tid % 32 >= step) sum += below;
-    }
+    const std::int32_t sum = warp_sum_up_to(rows);
     if (tid % 32 == 31) before[tid / 32 + 1] = sum;
     if (tid == 0) before[0] = 0;
     if (tid == 0) bound[0] = bound[1] = tokens;

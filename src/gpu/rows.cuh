@@ -10,7 +10,7 @@
 // that the warps of a block share even a single row.
 namespace moelane::gpu {
 
-// The rows that a block moves next: row r from from[r] to the places to[r * width ...] that are not null.
+// What a block moves next: its entries, their numbers, and where their rows and scales go (null: nowhere).
 struct Batch {
   std::int32_t id[kBatch], key[kBatch], number[kBatch];
   std::byte* to[kBatch];

@@ -13,7 +13,9 @@ void World::all_gather(const void* mine, std::size_t bytes, void* all) {
   impl_->all_gather(mine, bytes, all);
 }
 
-void World::barrier() {
+void World::barrier() { impl_->barrier(); }
+
+void detail::WorldImpl::barrier() {
   const char nothing = 0;
   std::vector<char> all(static_cast<std::size_t>(size()));
   all_gather(&nothing, 1, all.data());

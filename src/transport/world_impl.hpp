@@ -38,6 +38,8 @@ class WorldImpl {
 
   virtual void all_gather(const void* mine, std::size_t bytes, void* all) = 0;
 
+  void barrier();
+
   // Whether the heaps lie on GPUs; then put a barrier of all ranks on a stream.
   virtual bool on_gpu() const { return false; }
   virtual void barrier(Stream);

@@ -20,6 +20,7 @@ class PeerWorld final : public detail::WorldImpl {
     meeting_.all_gather(mine, bytes, all);
   }
   bool on_gpu() const override { return true; }
+  using WorldImpl::barrier;
   void barrier(Stream stream) override;
 
   int device() const { return device_; }
