@@ -42,10 +42,11 @@ bool answers(const std::string& path) {
 
 }  // namespace
 
-void prepare_cuda() {
+void prepare_cuda(bool together) {
   if (!gpu::compiled()) return;
   // Kernels that wait for each other must not share a queue, nor wait for each other's code to be loaded.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  // Under MPS a card has about a hundred queues for all processes.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", together ? "32" : "4", 0);
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 

@@ -7,8 +7,8 @@
 // The machine's cards, as this program's ranks share them.
 namespace moelane::tools {
 
-// To be called before anything else of CUDA is.
-void prepare_cuda();
+// To be called before anything else of CUDA is. `together`: ranks are threads of one process.
+void prepare_cuda(bool together);
 
 // gpu::cards(), asked by a process of its own: one that has used CUDA cannot fork ranks that do.
 int cards_from_outside();

@@ -63,9 +63,9 @@ int carry_out(const Options& options) {
 }
 
 int main_checked(int argc, char** argv) {
-  prepare_cuda();
   const auto options = parse_options(argc, argv);
   if (!options) return 0;
+  prepare_cuda(options->threads());
   const int code = carry_out(*options);
   // A result that nobody can read is no result.
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush()) {

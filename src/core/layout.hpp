@@ -53,10 +53,14 @@ enum class Signal : std::int32_t {
   answers,   // put without addressable heap: counter of answers
 };
 inline constexpr int kSignals = 5;
+// Direct: who writes rows side by side (the blocks of a kernel) signals side by side. The first signals as
+// `dispatch`, the others have words of their own.
+inline constexpr int kMaxUnits = 256;
 
-// Behind a source's counts: its group's tokens, and what must be equal on both sides before anybody writes.
-enum class CountWord : std::int32_t { tokens, placement_low, placement_high, output_low, output_high };
-inline constexpr int kCountWords = 5;
+// Behind a source's counts: its group's tokens, how many units will signal, and what must be equal on both
+// sides before anybody writes.
+enum class CountWord : std::int32_t { tokens, units, placement_low, placement_high, output_low, output_high };
+inline constexpr int kCountWords = 6;
 
 // What a lane remembers; private to its rank. The epoch counts the lane's steps.
 struct LaneState {
@@ -82,8 +86,13 @@ class LaneLayout {
   MOELANE_HD std::uint64_t signal(Signal kind, int source) const {
     return signals_ + (static_cast<std::uint64_t>(kind) * u(shape_.ranks) + u(source)) * 8;
   }
-  // Written by peers, direct: 64-bit words (epoch, 24 bits): rows for each expert, rows for each rank, and
-  // CountWord.
+  // The signal of unit `unit` of a source, of those that write rows of a direct dispatch.
+  MOELANE_HD std::uint64_t written(int source, int unit) const {
+    return unit == 0 ? signal(Signal::dispatch, source)
+                     : written_ + (u(source) * (kMaxUnits - 1) + u(unit - 1)) * 8;
+  }
+  // Written by peers: 64-bit words (epoch, 24 bits): rows for each expert, rows for each rank, and CountWord.
+  // Put, GPU: with the routing, and only the words of this rank and its experts.
   MOELANE_HD std::uint64_t counts(int source) const { return counts_ + u(source) * u(count_words()) * 8; }
   MOELANE_HD int count_words() const { return shape_.experts + shape_.ranks + kCountWords; }
   // Written by peers, put: RoutingHeader, int32 ids [share, topk], fp32 weights [share, topk] where they
@@ -145,9 +154,9 @@ class LaneLayout {
   }
 
   Shape shape_;
-  std::uint64_t begin_, signals_, state_, expected_, counts_, own_counts_, cursors_, kept_, routing_,
-      own_routing_, own_ids_, own_weights_, own_places_, places_, received_, stage_, answer_stage_, slots_,
-      answers_, symmetric_, end_;
+  std::uint64_t begin_, signals_, written_, state_, expected_, counts_, own_counts_, cursors_, kept_,
+      routing_, own_routing_, own_ids_, own_weights_, own_places_, places_, received_, stage_, answer_stage_,
+      slots_, answers_, symmetric_, end_;
   std::uint64_t ids_bytes_, routing_stride_, slot_stride_, answer_stride_;
 };
 
@@ -169,9 +178,10 @@ MOELANE_HD inline LaneLayout::LaneLayout(const Shape& s, int lane) : shape_(s) {
   std::uint64_t at = 0;
   const std::uint64_t bell = take(at, 64);
   signals_ = take(at, u(kSignals) * u(s.ranks) * 8);
+  written_ = take(at, s.direct ? u(s.ranks) * (kMaxUnits - 1) * 8 : 0);
   state_ = take(at, sizeof(LaneState));
   expected_ = take(at, 2 * u(s.ranks) * 8);
-  counts_ = take(at, s.direct ? u(s.ranks) * u(count_words()) * 8 : 0);
+  counts_ = take(at, u(s.ranks) * u(count_words()) * 8);
   own_counts_ = take(at, u(count_words()) * 8);
   cursors_ = take(at, u(s.experts + s.ranks) * 8);
   kept_ = take(at, routed * u(kept_words()) * 4);
@@ -191,9 +201,9 @@ MOELANE_HD inline LaneLayout::LaneLayout(const Shape& s, int lane) : shape_(s) {
 
   begin_ = control_bytes(s.ranks) + u(lane) * end_;
   for (std::uint64_t* offset :
-       {&signals_,     &state_,        &expected_,    &counts_,     &own_counts_, &cursors_,  &kept_,
-        &own_routing_, &own_ids_,      &own_weights_, &own_places_, &places_,     &received_, &routing_,
-        &stage_,       &answer_stage_, &slots_,       &answers_,    &symmetric_,  &end_}) {
+       {&signals_, &written_,     &state_,        &expected_,    &counts_,     &own_counts_, &cursors_,
+        &kept_,    &own_routing_, &own_ids_,      &own_weights_, &own_places_, &places_,     &received_,
+        &routing_, &stage_,       &answer_stage_, &slots_,       &answers_,    &symmetric_,  &end_}) {
     *offset += begin_;
   }
   begin_ += bell;

@@ -24,6 +24,8 @@ namespace {
 
 // Beyond this a block's counters lie in the card's memory.
 constexpr std::size_t kMostShared = 128 * 1024;
+// More than any kernel that moves rows declares for itself.
+constexpr std::int64_t kKernelsOwnShared = 32 * 1024;
 
 const char* name_of(Call call) {
   constexpr const char* kNames[kCalls] = {"dispatch_send", "dispatch_recv", "combine_send",
@@ -48,7 +50,8 @@ class GpuBackend final : public Backend {
     int multiprocessors = 0;
     check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, card_),
           "count multiprocessors");
-    blocks_ = config.num_sms == 0 ? multiprocessors : std::min(config.num_sms, multiprocessors);
+    blocks_ = std::min({config.num_sms == 0 ? multiprocessors : config.num_sms, multiprocessors, kMaxUnits});
+    find_bulk_engine();
     const auto lanes = static_cast<std::size_t>(config.in_flight), blocks = static_cast<std::size_t>(blocks_);
     const std::size_t keys = static_cast<std::size_t>(config.experts + world.size());
     tables_bytes_ =
@@ -86,21 +89,23 @@ class GpuBackend final : public Backend {
   }
   Report dispatch_send(int lane, const Input& in, Stream stream) override {
     SendArgs args{
-        job(lane, Call::dispatch_send), in, Alignment().with(in.x).with(shape_.row_bytes).width(), {}};
+        job(lane, Call::dispatch_send), in, Alignment().with(in.x).with(shape_.row_bytes).width(), {}, {}};
     args.scales = scales_of(in.scale_columns, in.scale_bytes, in.scales.column_stride, in.scale_bytes,
                             Alignment().with(in.scales));
-    return start(launch_dispatch_send, args, by_entries(in.tokens), 0, stream);
+    args.bulk = bulk_of(args.by, args.scales, each(in.tokens));
+    return start(launch_dispatch_send, args, by_entries(in.tokens), shared_bytes(args.bulk), stream);
   }
   Report dispatch_recv(int lane, const Output& out, Stream stream) override {
     ReceiveArgs args{job(lane, Call::dispatch_recv),
                      out,
                      Alignment().with(out.x).with(shape_.row_bytes).width(),
                      {},
+                     {},
                      config_.partial_sums};
     args.scales = scales_of(out.scale_columns, out.scale_bytes, out.scale_bytes, out.scales.column_stride,
                             Alignment().with(out.scales));
-    return start(launch_dispatch_receive, args, blocks_,
-                 (shared_bytes() + 15) / 16 * 16 + kStaged * sizeof(std::uint16_t), stream);
+    args.bulk = bulk_of(args.by, args.scales, kMostSlots);
+    return start(launch_dispatch_receive, args, blocks_, shared_bytes(args.bulk), stream);
   }
   Report combine_send(int lane, const ExpertRows& rows, std::uint64_t print, Stream stream) override {
     Alignment alignment = Alignment().with(rows);
@@ -120,10 +125,12 @@ class GpuBackend final : public Backend {
                     out,
                     print,
                     Alignment().with(in.x).with(out.x).with(shape_.row_bytes).width(),
+                    {},
                     {}};
     args.scales = scales_of(in.scale_columns, in.scale_bytes, in.scales.column_stride,
                             out.scales.column_stride, Alignment().with(in.scales).with(out.scales));
-    return start(launch_dispatch_direct, args, by_entries(in.tokens), shared_bytes(), stream);
+    args.bulk = bulk_of(args.by, args.scales, each(in.tokens));
+    return start(launch_dispatch_direct, args, by_entries(in.tokens), shared_bytes(args.bulk), stream);
   }
   Report combine_direct(int lane, const ExpertRows& rows, const CombineOutput& out, std::uint64_t print,
                         Stream stream) override {
@@ -189,7 +196,39 @@ class GpuBackend final : public Backend {
   int by_entries(std::int32_t tokens) const {
     return static_cast<int>(std::clamp<std::int64_t>(std::int64_t{tokens} * config_.topk, 1, blocks_));
   }
+  // Of `tokens` tokens, those of a block.
+  std::int64_t each(std::int32_t tokens) const { return (std::int64_t{tokens} + blocks_ - 1) / blocks_; }
   std::size_t shared_bytes() const { return scratch_ == nullptr ? tables_bytes_ : 0; }
+
+  // How many bytes of shared memory a block may have for rows, beside what kernels take in any case.
+  void find_bulk_engine() {
+    int major = 0, most = 0;
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, card_), "tell its generation");
+    check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, card_),
+          "tell its shared memory");
+    bulk_bytes_ = major >= 9 ? most - kKernelsOwnShared : 0;
+  }
+  // For blocks that move at most `rows` rows each.
+  Bulk bulk_of(Width by, const Scales& scales, std::int64_t rows) const {
+    Bulk bulk;
+    if (by != Width::sixteen || shape_.row_bytes == 0) return bulk;
+    const std::int64_t at = static_cast<std::int64_t>(shared_bytes() + kBulkAlignment - 1) / kBulkAlignment *
+                            kBulkAlignment,
+                       along = go_along(scales, by) ? std::int64_t{scales.columns} * scales.size : 0,
+                       slots = (bulk_bytes_ - at) / (shape_.row_bytes + along);
+    if (slots < 2 || rows == 0) return bulk;  // one would have nothing on its way while it is sent
+    bulk.slots = static_cast<std::int32_t>(std::min<std::int64_t>({slots, kMostSlots, rows}));
+    bulk.row_bytes = static_cast<std::int32_t>(shape_.row_bytes);
+    bulk.scale_bytes = static_cast<std::int32_t>(along);
+    bulk.at = static_cast<std::int32_t>(at);
+    return bulk;
+  }
+  std::size_t shared_bytes(const Bulk& bulk) const {
+    return bulk.slots == 0
+               ? shared_bytes()
+               : static_cast<std::size_t>(bulk.at) +
+                     static_cast<std::size_t>(bulk.slots) * static_cast<std::size_t>(bulk.slot_bytes());
+  }
   bool whole_packs(DType type) const { return config_.hidden % (type == DType::fp32 ? 4 : 8) == 0; }
 
   Report sum(int lane, Call call, const ExpertRows& rows, const CombineOutput& out, std::uint64_t print,
@@ -219,12 +258,13 @@ class GpuBackend final : public Backend {
                Stream stream) {
     const NvtxRange range(args.job.call);
     select();
-    launch(args, {blocks, shared, static_cast<cudaStream_t>(stream.handle)});
+    launch(args, {card_, blocks, shared, static_cast<cudaStream_t>(stream.handle)});
     return {};
   }
 
   Config config_;
   int card_, blocks_ = 0;
+  std::int64_t bulk_bytes_ = 0;
   peer::Control control_;
   detail::Heaps heaps_;
   CardPlacement placement_;
@@ -245,6 +285,19 @@ class GpuBackend final : public Backend {
 };
 
 }  // namespace
+
+void allow_shared_memory(const void* kernel) {
+  int card = 0, most = 0;
+  cudaFuncAttributes attributes{};
+  check(cudaGetDevice(&card), "tell which it is");
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, card),
+        "tell its shared memory");
+  check(cudaFuncGetAttributes(&attributes, kernel), "describe a kernel");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             most - static_cast<int>(attributes.sharedSizeBytes)),
+        "give a kernel its shared memory");
+}
+
 }  // namespace gpu
 
 std::unique_ptr<Backend> make_gpu_backend(detail::WorldImpl& world, const Config& config,

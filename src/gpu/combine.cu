@@ -127,12 +127,10 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   const Block block(a.job);
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   const bool dead = block.dead();
-  if (a.direct && blockIdx.x == 0 && tid == 0) {  // before all else: the peers wait for it
+  if (a.direct && blockIdx.x == 0 && tid < shape.ranks && !dead) {  // before all else: the peers wait for it
     system_fence();
-    if (!dead) {
-      block.signal_all(lane.at.signal(Signal::combine, shape.rank),
-                       pack(block.epoch, combine_payload(WireWay::direct, false, a.print)));
-    }
+    block.signal_one(tid, lane.at.signal(Signal::combine, shape.rank),
+                     pack(block.epoch, combine_payload(WireWay::direct, false, a.print)));
   }
   const Combine combine{a, lane, block};
   fetch_arguments(a);
@@ -208,7 +206,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
 
 void launch_combine(const CombineArgs& args, const Launch& launch) {
   with_type(args.out.in_type, args.aligned,
-            [&]<DType in, int n>() { run(combine_kernel<in, n>, args, launch, kSumThreads); });
+            [&]<DType in, int n>() { run<combine_kernel<in, n>>(args, launch, kSumThreads); });
 }
 
 }  // namespace moelane::gpu

@@ -173,9 +173,9 @@ __global__ void __launch_bounds__(kSendThreads, 1) partial_sum_kernel(const __gr
 }  // namespace
 
 void launch_combine_send(const AnswerArgs& args, const Launch& launch) {
-  if (!args.partial_sums) return run(answer_kernel, args, launch, kSendThreads);
+  if (!args.partial_sums) return run<answer_kernel>(args, launch, kSendThreads);
   with_type(args.type, args.by == Width::sixteen,
-            [&]<DType in, int n>() { run(partial_sum_kernel<in, n>, args, launch, kSendThreads); });
+            [&]<DType in, int n>() { run<partial_sum_kernel<in, n>>(args, launch, kSendThreads); });
 }
 
 }  // namespace moelane::gpu

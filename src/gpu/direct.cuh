@@ -9,6 +9,11 @@ namespace moelane::gpu {
 
 enum class Found { fine, odd, late };
 
+// What a rank says beside its counts.
+struct Source {
+  std::int32_t tokens, units;
+};
+
 template <bool ranked, bool in_shared>
 struct Direct {
   const DirectArgs& a;
@@ -16,10 +21,12 @@ struct Direct {
   const Block& block;
   const Tables<in_shared>& tables;
   ByTopk by;
+  static constexpr int kTries = 64;  // looks at words before the wait that can fail
   std::int32_t topk, experts, keys;  // keys: experts, and (ranked layout) ranks behind them
 
   __device__ std::uint64_t extra(CountWord which, std::int32_t tokens) const {
     const std::uint64_t value = which == CountWord::tokens           ? static_cast<std::uint64_t>(tokens)
+                                : which == CountWord::units          ? gridDim.x
                                 : which <= CountWord::placement_high ? lane.placement.fingerprint
                                                                      : a.print;
     const bool high = which == CountWord::placement_high || which == CountWord::output_high;
@@ -29,9 +36,9 @@ struct Direct {
     return lane.at.counts(source) + static_cast<std::uint64_t>(i) * 8;
   }
 
-  // Block 0: the rows of this rank's share, for each expert and rank; each thread then clears what it has
-  // read.
-  __device__ void publish(std::int32_t tokens) const {
+  // Block `number` of `publishers`: the rows of this rank's share, for each expert and rank, to its part of
+  // the peers; each thread then clears what it has read.
+  __device__ void publish(std::int32_t tokens, int number, int publishers) const {
     const Shape& shape = lane.shape();
     const std::int32_t plain = shape.experts + shape.ranks;
 #pragma unroll 1
@@ -43,15 +50,13 @@ struct Direct {
       }
       if (i >= plain) value = extra(static_cast<CountWord>(i - plain), tokens);
       const std::uint64_t word = pack(block.epoch + 1, value), at = word_at(shape.rank, i);
-      int peer = shape.rank;
 #pragma unroll 1
-      for (int p = 0; p < shape.ranks; ++p) {
-        peer = peer + 1 < shape.ranks ? peer + 1 : 0;
+      for (int peer = number; peer < shape.ranks; peer += publishers)
         lane.transport.relaxed_signal(peer, at, word);
-      }
     }
-    if (static_cast<int>(threadIdx.x) < shape.ranks) {  // for peers whose call takes the put way
-      lane.transport.relaxed_signal(static_cast<int>(threadIdx.x), lane.at.signal(Signal::counts, shape.rank),
+    const int peer = number + static_cast<int>(threadIdx.x) * publishers;
+    if (peer < shape.ranks) {  // for peers whose call takes the put way
+      lane.transport.relaxed_signal(peer, lane.at.signal(Signal::counts, shape.rank),
                                     pack(block.epoch + 1, 0));
     }
   }
@@ -61,8 +66,8 @@ struct Direct {
   }
   // Every thread: adds up the rows of all ranks for each key, and of those before the own group. The loads of
   // a thread are on their way together, and again until all its words have come.
-  __device__ Found gather(std::int32_t* tokens_of_source) const {
-    constexpr int kTogether = 3, kTries = 64;
+  __device__ Found gather(Source* sources) const {
+    constexpr int kTogether = 3;
     const Shape& shape = lane.shape();
     const std::int32_t plain = shape.experts + shape.ranks, each = keys + kCountWords,
                        all = each * shape.ranks;
@@ -106,7 +111,11 @@ struct Direct {
         if (which[u] >= plain) {
           const auto word = static_cast<CountWord>(which[u] - plain);
           const bool counts_tokens = word == CountWord::tokens;
-          if (counts_tokens) tokens_of_source[source[u]] = value;
+          if (counts_tokens) sources[source[u]].tokens = value;
+          if (word == CountWord::units) {
+            sources[source[u]].units = value < kMaxUnits ? value : kMaxUnits;
+            continue;
+          }
           if (counts_tokens ? value > shape.max_tokens
                             : static_cast<std::uint64_t>(value) != (extra(word, 0) & kPayloadMask)) {
             found = Found::odd;
@@ -143,6 +152,28 @@ struct Direct {
       return block.refuse_peer(Fault::other_tokens, Phase::counts, source, tokens, groups);
     }
     return true;
+  }
+
+  // Block 0: waits until every block of every rank has written its rows, a warp for a source and a thread for
+  // a block. False when one does not; `bad` when a block of this rank has seen a bad id.
+  __device__ bool await_rows(const Source* sources, std::uint64_t needed, bool& bad) const {
+    bool come = true;
+#pragma unroll 1
+    for (int source = static_cast<int>(threadIdx.x / 32); source < lane.shape().ranks;
+         source += kThreads / 32) {
+#pragma unroll 1
+      for (int unit = static_cast<int>(threadIdx.x % 32); unit < sources[source].units && come; unit += 32) {
+        const std::uint64_t at = lane.at.written(source, unit);
+        std::uint64_t word = 0;
+        // Looks that order nothing are quick; one that does follows.
+#pragma unroll 1
+        for (int tries = 0; tries < kTries && !reached(word, needed, kEpochMask); ++tries)
+          word = Word(*lane.own<std::uint64_t>(at)).load(cuda::memory_order_relaxed);
+        come = block.wait_for({at, needed, kEpochMask, source}, Phase::dispatch, word);
+        if (source == lane.rank() && unit > 0 && payload_of(word) != 0) bad = true;
+      }
+    }
+    return come;
   }
 
   // Contiguous layout: where each expert begins in its rank's output. A warp takes a rank.
@@ -215,13 +246,15 @@ struct Direct {
   }
 
   // All threads: reads the ids of these entries, of a batch that begins with entry `first`, some token's k =
-  // 0.
-  __device__ __noinline__ void read(Batch& batch, Range entries, std::int32_t first) const {
+  // 0. Whether this thread has seen a bad one.
+  __device__ __noinline__ bool read(Batch& batch, Range entries, std::int32_t first) const {
+    bool bad = false;
 #pragma unroll 1
     for (std::int32_t e = entries.begin + static_cast<std::int32_t>(threadIdx.x); e < entries.end;
          e += kThreads) {
-      batch.id[e - first] = keep(a.job, e, entry_of(a.in, by.quotient(e), by.remainder(e)));
+      batch.id[e - first] = keep(a.job, e, entry_of(a.in, by.quotient(e), by.remainder(e)), bad);
     }
+    return bad;
   }
 
   // All threads: rows will go near the first row of their expert, so its address is looked up meanwhile.
@@ -248,8 +281,9 @@ struct Direct {
     }
   }
 
-  // All threads, after a barrier: numbers these entries and (own share) writes their rows.
-  __device__ std::uint64_t move(Batch& batch, Range entries, bool mine) const {
+  // All threads, after a barrier: numbers these entries and (own share) writes their rows. `begun`: bulk has
+  // their first.
+  __device__ std::uint64_t move(Batch& batch, Range entries, bool mine, BulkRows& bulk, bool begun) const {
     const std::int32_t first_token = by.quotient(entries.begin), first = first_token * topk;
     const std::int32_t skip = entries.begin - first, tokens = by.quotient(entries.end - first + topk - 1);
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
@@ -279,8 +313,8 @@ struct Direct {
     }
     __syncthreads();
     if (mine) {
-      copy_rows<2>(
-          a.by, tokens, topk, {batch.to, lane.shape().row_bytes},
+      move_rows<2>(
+          bulk, begun, a.by, tokens, topk, {batch.to, lane.shape().row_bytes},
           [&](std::int32_t row) { return a.in.x.at(first_token + row); }, a.scales, batch.scales_to,
           [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
     }

@@ -1,8 +1,9 @@
 #include "gpu/direct.cuh"
 
-// Dispatch, direct way. Block 0 publishes the counts; every block waits for those of all ranks, derives the
-// places of its own slice of the tokens from them and writes the rows. A count travels as one word with its
-// epoch, so that it is data and flag in one and needs no fence.
+// Dispatch, direct way. Blocks publish the counts; every block waits for those of all ranks, derives the
+// places of its own slice of the tokens from them, writes the rows and says so to every rank, where block 0
+// waits for all that say so. A count travels as one word with its epoch, so that it is data and flag in one
+// and needs no fence.
 namespace moelane::gpu {
 namespace {
 
@@ -31,9 +32,10 @@ __device__ void prefetch_rows(const Input& in, Range entries, const ByTopk& by, 
 
 template <bool ranked, bool in_shared>
 __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __grid_constant__ DirectArgs a) {
-  extern __shared__ std::int32_t shared[];
+  extern __shared__ __align__(kBulkAlignment) std::int32_t shared[];
   __shared__ Batch batch;
-  __shared__ std::int32_t tokens_of_source[PeerHandle::kMaxRanks], full;
+  __shared__ Source sources[PeerHandle::kMaxRanks];
+  __shared__ std::int32_t full;
   const Lane<PeerHandle>& lane = a.job.lane;
   const Shape& shape = lane.shape();
   const Block block(a.job);
@@ -65,14 +67,24 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   Entry own_first{-1, 0};
   if (own_entry < first_batch.end)
     own_first = entry_of(a.in, by.quotient(own_entry), by.remainder(own_entry));
-  prefetch_rows(a.in, entries_of(part(mine), topk), by, shape.row_bytes);
+  // And the first rows, which will be there when their places are known.
+  const Range my_first = entries_of(part(mine), topk), my_batch = batch_of(my_first, my_first.begin, by);
+  BulkRows bulk(a.bulk, shared);
+  const std::int32_t my_row = by.quotient(my_first.begin) + BulkRows::warp();
+  const bool begun = bulk.mine() && my_batch.size() > 0 && my_row * topk < my_batch.end;
+  if (begun) bulk.load(a.in.x.at(my_row), a.in.scales.at(my_row));
+  if (!bulk.any()) prefetch_rows(a.in, my_first, by, shape.row_bytes);
+  const auto leave = [&] {
+    if (begun) bulk.drop();
+  };
   const Tables<in_shared> tables(a.job, shared, keys);
   const Direct<ranked, in_shared> direct{a, lane, block, tables, by, topk, shape.experts, keys};
+  bool bad = false;
   if (tid == 0) full = 0;
   Tables<in_shared>::copy_where(a.job, shared, where);
-  if (own_entry < first_batch.end) batch.id[own_entry - batch_begin] = keep(a.job, own_entry, own_first);
+  if (own_entry < first_batch.end) batch.id[own_entry - batch_begin] = keep(a.job, own_entry, own_first, bad);
   if (first_batch.size() > kThreads)
-    direct.read(batch, Range{first_batch.begin + kThreads, first_batch.end}, batch_begin);
+    bad |= direct.read(batch, Range{first_batch.begin + kThreads, first_batch.end}, batch_begin);
   const auto count_entries = [&](Range of, std::int32_t* counters) {
     std::int32_t begin = of.begin;
     if (!ranked) {
@@ -85,27 +97,28 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
     }
     if (begin < of.end) direct.count_far(Range{begin, of.end}, counters);
   };
-  if (!Block::fine(dead)) return;
-  if (blockIdx.x == 0) {
+  if (!Block::fine(dead)) return leave();
+  // Where every block has seen all entries anyway, each publishes to a part of the peers.
+  const int publishers = !ranked && tokens * topk <= kEarly * kThreads ? static_cast<int>(gridDim.x) : 1;
+  if (static_cast<int>(blockIdx.x) < publishers) {
     const Range share{part(mine).begin * topk, (part(mine).begin + part(mine).count) * topk};
     count_entries(share, tables.total);
     if (ranked) direct.count_pairs(share);
     __syncthreads();
-    direct.publish(tokens);
+    direct.publish(tokens, static_cast<int>(blockIdx.x), publishers);
   }
   count_entries(Range{0, first.begin}, tables.cursor);
   if (a.out.layout == Layout::padded) direct.prefetch_places(batch, first_batch);
   __syncthreads();
   block.wait_begins();
-  const Found found = direct.gather(tokens_of_source);
-  if (!Block::fine(found == Found::late)) return;
+  const Found found = direct.gather(sources);
+  if (!Block::fine(found == Found::late)) return leave();
   block.wait_ends();
   // The ranks of a group bring the same tokens.
-  const bool differs =
-      tid < shape.ranks && tokens_of_source[tid] != tokens_of_source[tid / shape.tp * shape.tp];
+  const bool differs = tid < shape.ranks && sources[tid].tokens != sources[tid / shape.tp * shape.tp].tokens;
   if (!Block::fine(found == Found::odd || differs)) {
     if (tid < shape.ranks) direct.agrees(tid);
-    return;
+    return leave();
   }
   const bool tells = blockIdx.x == gridDim.x - 1;
   if (a.out.layout == Layout::contiguous) {
@@ -128,10 +141,10 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
     for (Range these = batch_of(own, own.begin, by); these.size() > 0; these = batch_of(own, these.end, by)) {
       if (j > 0 || these.begin > own.begin) {
         __syncthreads();
-        direct.read(batch, these, by.quotient(these.begin) * topk);
+        bad |= direct.read(batch, these, by.quotient(these.begin) * topk);
         __syncthreads();
       }
-      rows += direct.move(batch, these, j == mine);
+      rows += direct.move(batch, these, j == mine, bulk, begun && these.begin == my_first.begin);
     }
   }
   if (tells) {
@@ -140,22 +153,18 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   }
 
   const std::uint64_t needed = pack(block.epoch + 1, 0);
-  if (block.last_and_signal(lane.at.signal(Signal::dispatch, shape.rank),
-                            needed | dispatch_payload(WireWay::direct, tokens))) {
-    bool failed = false;
-    if (tid < shape.ranks) {
-      std::uint64_t word = 0;
-      failed = !block.wait_for({lane.at.signal(Signal::dispatch, tid), needed, kEpochMask, tid},
-                               Phase::dispatch, word);
-    }
-    if (tid == kThreads - 1) {  // meanwhile
-      tell_bad_input(block, a.in);
+  bad = block.signal_written(blockIdx.x == 0 ? needed | dispatch_payload(WireWay::direct, tokens) : needed,
+                             bad);
+  if (blockIdx.x == 0) {
+    if (!Block::fine(!direct.await_rows(sources, needed, bad))) return;
+    bad = !Block::fine(bad);
+    if (tid == 0) {
+      if (bad || !tokens_in(a.in).right) tell_bad_input(block, a.in);
       LaneState& state = lane.state();
       state.epoch = block.epoch + 1;
       state.tokens = tokens;
       state.dropped = 0;
     }
-    if (!Block::fine(failed)) return;
     if (ranked && *a.out.row_count < tables.total[shape.experts + shape.rank]) count_pairs_left(a.out, lane);
   }
   block.end(rows * static_cast<std::uint64_t>(shape.slot_bytes()));
@@ -165,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
 
 void launch_dispatch_direct(const DirectArgs& args, const Launch& launch) {
   with_tables(args.out.layout, args.job, [&]<bool ranked, bool in_shared>() {
-    run(dispatch_direct_kernel<ranked, in_shared>, args, launch);
+    run<dispatch_direct_kernel<ranked, in_shared>>(args, launch);
   });
 }
 

@@ -1,7 +1,8 @@
 #include "gpu/receive.cuh"
 
-// Dispatch, put way, the receiver: reads the ids of all sources, places the rows and copies them there, and
-// lists them for combine.
+// Dispatch, put way, the receiver: each block places the rows of a slice of the tokens of all sources, moves
+// them there and lists them for combine. What lies before its slice the sources have counted, but for the
+// beginning of the source in which the slice begins.
 namespace moelane::gpu {
 namespace {
 
@@ -39,7 +40,7 @@ __device__ bool await_source(const ReceiveArgs& a, const Block& block, int sourc
 template <bool ranked, bool in_shared>
 __global__ void __launch_bounds__(kThreads, 1)
     dispatch_receive_kernel(const __grid_constant__ ReceiveArgs a) {
-  extern __shared__ std::int32_t shared[];
+  extern __shared__ __align__(kBulkAlignment) std::int32_t shared[];
   __shared__ Batch batch;
   __shared__ std::int32_t first[PeerHandle::kMaxRanks + 1], full;
   const Lane<PeerHandle>& lane = a.job.lane;
@@ -48,6 +49,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const bool dead = block.dead();
   const std::uint32_t where = Tables<in_shared>::first_where(a.job);
   fetch_arguments(a);
+  BulkRows bulk(a.bulk, shared);
   const Tables<in_shared> tables(a.job, shared, shape.experts + shape.ranks);
   Tables<in_shared>::copy_where(a.job, shared, where);
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
@@ -64,31 +66,30 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
 
-  auto* const staged =
-      reinterpret_cast<std::uint16_t*>(shared + (in_shared ? (Tables<true>::words(a.job) + 3) / 4 * 4 : 0));
   const Receive<ranked, in_shared> receive{
-      a, lane, block, tables, a.job.by_topk, first, staged, shape.topk, first[shape.ranks]};
-  const std::int32_t topk = shape.topk, tokens = receive.tokens, most = a.job.by_topk.quotient(kBatch);
-  if (receive.all_staged()) receive.stage();
+      a, lane, block, tables, a.job.by_topk, first, shape.topk, first[shape.ranks]};
+  const std::int32_t topk = shape.topk, most = a.job.by_topk.quotient(kBatch);
+  const Range own = slice_of(receive.tokens, gridDim.x, blockIdx.x);
+  const bool some = own.size() > 0;
+  const auto begin = some ? receive.token(own.begin) : typename Receive<ranked, in_shared>::Token{0, 0};
+  receive.add_counts(begin.source);
+  if (some) receive.add_before(begin.source, begin.number * topk);
   __syncthreads();
-  const Range own = receive.share_rows();
-  receive.add(own.begin * topk, tables.cursor);
-  // Contiguous: experts begin where the rows of those before end, so that every block needs all totals.
-  const bool tells = blockIdx.x == gridDim.x - 1, contiguous = a.out.layout == Layout::contiguous;
-  if (tells || contiguous) {
-    receive.add(tokens * topk, tables.total);
-    if (ranked) receive.add_pairs();
-  }
-  __syncthreads();
-  if (contiguous) {
+  // Contiguous: experts begin where the rows of those before end.
+  const bool tells = blockIdx.x == gridDim.x - 1;
+  if (a.out.layout == Layout::contiguous) {
     if (tid < 32) receive.add_firsts(tells);
+    __syncthreads();
+  }
+  if (ranked && tells && tables.total[receive.row_key()] > a.out.capacity) {
+    receive.count_pairs_left();
     __syncthreads();
   }
   if (tells && !receive.write_counts_out()) full = 1;
   std::uint64_t rows = 0;
 #pragma unroll 1
   for (std::int32_t t = own.begin; t < own.end; t += most) {
-    rows += receive.move(batch, Range{t, t + most < own.end ? t + most : own.end});
+    rows += receive.move(batch, Range{t, t + most < own.end ? t + most : own.end}, bulk);
   }
   if (tells) {
     __syncthreads();
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 void launch_dispatch_receive(const ReceiveArgs& args, const Launch& launch) {
   with_tables(args.out.layout, args.job, [&]<bool ranked, bool in_shared>() {
-    run(dispatch_receive_kernel<ranked, in_shared>, args, launch);
+    run<dispatch_receive_kernel<ranked, in_shared>>(args, launch);
   });
 }
 

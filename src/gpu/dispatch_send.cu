@@ -2,7 +2,8 @@
 #include "gpu/routing.cuh"
 
 // Dispatch, put way, the sender: writes one row for each token and destination rank into the destination's
-// slot, then its ids to every rank, then one signal; it never waits.
+// slot, its ids to every rank and its counts to those whose experts they count, then one signal; it never
+// waits.
 namespace moelane::gpu {
 namespace {
 
@@ -35,47 +36,85 @@ __device__ void send_routing(const SendArgs& a, std::int32_t tokens) {
   }
 }
 
+// By one block, to every rank: the rows of this share for each expert there, and for the rank.
+template <bool in_shared>
+__device__ void send_counts(const SendArgs& a, const Block& block, const Tables<in_shared>& tables,
+                            std::int32_t tokens) {
+  const Lane<PeerHandle>& lane = a.job.lane;
+  const Shape& shape = lane.shape();
+  const ByTopk by = a.job.by_topk;
+  const Share share = lane.own_share(tokens);
+  const auto tid = static_cast<std::int32_t>(threadIdx.x);
+  const auto id_at = [&](std::int32_t i) {
+    return id_of(a.in, shape.experts, share.begin + by.quotient(i), by.remainder(i));
+  };
+#pragma unroll 1
+  for (std::int32_t i = tid; i < share.count * by.topk; i += kThreads) {
+    const std::int32_t id = id_at(i);
+    if (id < 0) continue;
+    atomicAdd(&tables.total[id], 1);
+    if (!shape.by_rank) continue;
+    bool again = false;
+    for (std::int32_t j = i - by.remainder(i); j < i; ++j) {
+      const std::int32_t other = id_at(j);
+      again = again || (other >= 0 && tables.rank(other) == tables.rank(id));
+    }
+    if (!again) atomicAdd(&tables.total[shape.experts + tables.rank(id)], 1);
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (std::int32_t i = tid; i < shape.experts + (shape.by_rank ? shape.ranks : 0); i += kThreads) {
+    const int peer = i < shape.experts ? tables.rank(i) : i - shape.experts;
+    lane.transport.relaxed_signal(peer, lane.at.counts(shape.rank) + static_cast<std::uint64_t>(i) * 8,
+                                  pack(block.epoch + 1, static_cast<std::uint64_t>(tables.total[i])));
+  }
+}
+
+template <bool in_shared>
 __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid_constant__ SendArgs a) {
+  extern __shared__ __align__(kBulkAlignment) std::int32_t shared[];
   __shared__ Batch batch;
   const Lane<PeerHandle>& lane = a.job.lane;
   const Shape& shape = lane.shape();
   const Block block(a.job);
   const bool dead = block.dead();
+  const std::uint32_t where = Tables<in_shared>::first_where(a.job);
   const ByTopk by = a.job.by_topk;
   const std::int32_t tokens = tokens_in(a.in).count, topk = by.topk;
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   fetch_arguments(a);
   const Share share = lane.own_share(tokens);
-  const Range own = entries_of(share, topk);
-  const auto read_ids = [&](Range these) {  // of whole tokens
-    const std::int32_t first_token = by.quotient(these.begin);
-    const std::int32_t n = by.quotient(these.end - first_token * topk + topk - 1) * topk;
-#pragma unroll 1
-    for (std::int32_t i = tid; i < n; i += kThreads) {
-      batch.id[i] = id_of(a.in, shape.experts, first_token + by.quotient(i), by.remainder(i));
-    }
-    return n;
-  };
+  const Range own = entries_of(share, topk), own_batch = batch_of(own, own.begin, by);
+  BulkRows bulk(a.bulk, shared);
+  const std::int32_t own_row = by.quotient(own.begin) + BulkRows::warp();
+  const bool begun = bulk.mine() && own_batch.size() > 0 && own_row * topk < own_batch.end;
+  if (begun) bulk.load(a.in.x.at(own_row), a.in.scales.at(own_row));
+  const Tables<in_shared> tables(a.job, shared, shape.experts + shape.ranks);
+  Tables<in_shared>::copy_where(a.job, shared, where);
   const Range kept = slice_of(tokens * topk, gridDim.x, blockIdx.x);
+  bool bad = false;
 #pragma unroll 1
   for (std::int32_t i = kept.begin + tid; i < kept.end; i += kThreads) {
-    keep(a.job, i, entry_of(a.in, by.quotient(i), by.remainder(i)));
+    keep(a.job, i, entry_of(a.in, by.quotient(i), by.remainder(i)), bad);
   }
-  if (!Block::fine(dead)) return;
+  if (!Block::fine(dead)) {
+    if (begun) bulk.drop();
+    return;
+  }
   send_routing(a, tokens);
+  if (blockIdx.x == gridDim.x - 1) send_counts(a, block, tables, tokens);
 
   std::uint64_t rows = 0;
 #pragma unroll 1
-  for (Range these = batch_of(own, own.begin, by); these.size() > 0; these = batch_of(own, these.end, by)) {
+  for (Range these = own_batch; these.size() > 0; these = batch_of(own, these.end, by)) {
     const std::int32_t first_token = by.quotient(these.begin), first = first_token * topk;
+    const std::int32_t n = by.quotient(these.end - first + topk - 1) * topk;  // of whole tokens
     if (these.begin > own.begin) __syncthreads();
-    const std::int32_t n = read_ids(these);
-    __syncthreads();
-    const auto rank_at = [&](std::int32_t i) {
-      return batch.id[i] < 0 ? -1 : rank_of(__ldg(a.job.where + batch.id[i]));
-    };
 #pragma unroll 1
-    for (std::int32_t i = tid; i < n; i += kThreads) batch.key[i] = rank_at(i);
+    for (std::int32_t i = tid; i < n; i += kThreads) {
+      const std::int32_t id = id_of(a.in, shape.experts, first_token + by.quotient(i), by.remainder(i));
+      batch.key[i] = id < 0 ? -1 : tables.rank(id);
+    }
     __syncthreads();
 #pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) {
@@ -91,8 +130,8 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid
       batch.scales_to[i] = batch.to[i] + shape.scale_offset();
     }
     __syncthreads();
-    copy_rows<2>(
-        a.by, by.quotient(n), topk, {batch.to, shape.row_bytes},
+    move_rows<2>(
+        bulk, begun && these.begin == own.begin, a.by, by.quotient(n), topk, {batch.to, shape.row_bytes},
         [&](std::int32_t row) { return a.in.x.at(first_token + row); }, a.scales, batch.scales_to,
         [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
   }
@@ -107,7 +146,11 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid
 }  // namespace
 
 void launch_dispatch_send(const SendArgs& args, const Launch& launch) {
-  run(dispatch_send_kernel, args, launch);
+  if (args.job.scratch == nullptr) {
+    run<dispatch_send_kernel<true>>(args, launch);
+  } else {
+    run<dispatch_send_kernel<false>>(args, launch);
+  }
 }
 
 }  // namespace moelane::gpu

@@ -150,12 +150,26 @@ class Block {
     return last_and([&] { signal_all(at, word); });
   }
 
-  // By one thread that has fenced.
-  __device__ void signal_all(std::uint64_t at, std::uint64_t word) const {
-    const int ranks = job.lane.shape().ranks, me = job.lane.rank();
-    for (int i = 1; i <= ranks; ++i) {
-      job.lane.transport.relaxed_signal(me + i < ranks ? me + i : me + i - ranks, at, word);
+  // All threads: raises the block's word of those who write rows, with a 1 in the payload if something is
+  // `bad` in one thread; returns that. All that the block has written is known to who sees the word.
+  __device__ bool signal_written(std::uint64_t word, bool bad) const {
+    bad = __syncthreads_or(bad ? 1 : 0) != 0;
+    if (static_cast<int>(threadIdx.x) < job.lane.shape().ranks) {
+      system_fence();
+      const int unit = static_cast<int>(blockIdx.x);
+      signal_one(static_cast<int>(threadIdx.x), job.lane.at.written(job.lane.rank(), unit),
+                 unit > 0 && bad ? word | 1 : word);
     }
+    return bad;
+  }
+
+  // By one thread that has fenced. Every rank begins with another peer.
+  __device__ void signal_all(std::uint64_t at, std::uint64_t word) const {
+    for (int i = 0; i < job.lane.shape().ranks; ++i) signal_one(i, at, word);
+  }
+  __device__ void signal_one(int i, std::uint64_t at, std::uint64_t word) const {
+    const int ranks = job.lane.shape().ranks, peer = job.lane.rank() + 1 + i;
+    job.lane.transport.relaxed_signal(peer < ranks ? peer : peer - ranks, at, word);
   }
 
   // One thread, one source. False when the word does not come; this has been told.

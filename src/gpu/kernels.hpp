@@ -2,8 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstdint>
 
+#include "gpu/bulk.cuh"
 #include "gpu/check.hpp"
 #include "gpu/rows.cuh"
 
@@ -11,12 +13,8 @@
 // launched together with another or to have the card to itself.
 namespace moelane::gpu {
 
-// The receiver looks the entries of as many tokens as this up once and keeps them in shared memory, behind
-// its tables; of more, each time.
-inline constexpr std::int32_t kStaged = 16384;
-
 struct Launch {
-  int blocks;
+  int card, blocks;
   std::size_t shared_bytes;
   cudaStream_t stream;
 };
@@ -28,18 +26,21 @@ struct DirectArgs {
   std::uint64_t print;
   Width by;  // rows
   Scales scales;
+  Bulk bulk;
 };
 struct SendArgs {
   Job job;
   Input in;
   Width by;
   Scales scales;
+  Bulk bulk;
 };
 struct ReceiveArgs {
   Job job;
   Output out;
   Width by;
   Scales scales;
+  Bulk bulk;
   bool partial_sums;
 };
 struct AnswerArgs {
@@ -79,12 +80,16 @@ void with_tables(Layout layout, const Job& job, const Launcher& launch) {
   }
 }
 
-template <class Args>
-void run(void (*kernel)(Args), const Args& args, const Launch& launch, int threads = kThreads) {
-  if (launch.shared_bytes > 16384) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(launch.shared_bytes)),
-          "give a kernel its shared memory");
+// Allows a kernel all the shared memory that the selected card has for it.
+void allow_shared_memory(const void* kernel);
+
+template <auto kernel, class Args>
+void run(const Args& args, const Launch& launch, int threads = kThreads) {
+  static std::atomic<std::uint64_t> allowed{0};  // a bit for each card
+  const std::uint64_t card = std::uint64_t{1} << (launch.card % 64);
+  if ((allowed.load(std::memory_order_relaxed) & card) == 0) {
+    allow_shared_memory(reinterpret_cast<const void*>(kernel));
+    allowed.fetch_or(card, std::memory_order_relaxed);
   }
   kernel<<<static_cast<unsigned>(launch.blocks), static_cast<unsigned>(threads), launch.shared_bytes,
            launch.stream>>>(args);

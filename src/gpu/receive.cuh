@@ -15,9 +15,7 @@ struct Receive {
   const Tables<in_shared>& tables;
   ByTopk by;
   const std::int32_t* first;  // [ranks + 1]: each source's first token
-  std::uint16_t* staged;      // [tokens, topk]: local experts, or kElsewhere
   std::int32_t topk, tokens;
-  static constexpr std::uint16_t kElsewhere = 0xFFFF;
 
   // Ranked: the key by which all tokens that are here are numbered.
   __device__ std::int32_t row_key() const { return lane.placement.local_experts(lane.rank()); }
@@ -33,140 +31,65 @@ struct Receive {
     return {source, t - first[source]};
   }
 
-  __device__ const std::int32_t* id_at(std::int32_t entry) const {
-    const Token of = token(by.quotient(entry));
-    return lane.own<const std::int32_t>(lane.at.routing_ids(of.source)) + of.number * topk +
-           by.remainder(entry);
+  // The number of the local expert of an entry of a source, or -1.
+  __device__ std::int32_t look_up(const std::int32_t* ids, std::int32_t entry) const {
+    const std::int32_t id = ids[entry];
+    if (id < 0) return -1;
+    const std::uint32_t where = tables.where[id];
+    return rank_of(where) == lane.rank() ? local_of(where) : -1;
   }
-  // The number of the local expert of an entry, or -1.
-  __device__ std::int32_t look_up(std::int32_t entry) const {
-    const std::int32_t id = *id_at(entry);
-    return id >= 0 && tables.rank(id) == lane.rank() ? tables.local(id) : -1;
-  }
-  __device__ bool all_staged() const { return tokens * topk <= kStaged; }
-  // All threads: the warps take the sources' entries in turn, a few from each lane, whose loads are on their
-  // way together.
-  __device__ void stage() const {
-    constexpr int kTogether = 8, kPiece = 32 * kTogether, kWarps = kThreads / 32;
-    const auto warp = static_cast<std::int32_t>(threadIdx.x / 32),
-               thread = static_cast<std::int32_t>(threadIdx.x % 32);
-    std::int32_t turn = 0;  // whose it is next
-#pragma unroll 1
-    for (int source = 0; source < lane.shape().ranks; ++source) {
-      const auto* ids = lane.own<const std::int32_t>(lane.at.routing_ids(source));
-      const std::int32_t n = (first[source + 1] - first[source]) * topk, pieces = (n + kPiece - 1) / kPiece;
-      std::uint16_t* to = staged + first[source] * topk;
-#pragma unroll 1
-      for (std::int32_t piece = warp >= turn ? warp - turn : warp - turn + kWarps; piece < pieces;
-           piece += kWarps) {
-        std::int32_t id[kTogether];
-#pragma unroll
-        for (int u = 0; u < kTogether; ++u) {
-          const std::int32_t i = piece * kPiece + u * 32 + thread;
-          id[u] = i < n ? ids[i] : -1;
-        }
-#pragma unroll
-        for (int u = 0; u < kTogether; ++u) {
-          const std::int32_t i = piece * kPiece + u * 32 + thread;
-          const std::uint32_t where = id[u] < 0 ? ~0U : tables.where[id[u]];
-          const bool here = rank_of(where) == lane.rank();
-          if (i < n) to[i] = here ? static_cast<std::uint16_t>(local_of(where)) : kElsewhere;
-        }
-      }
-      turn = (turn + pieces) % kWarps;
-    }
-  }
-  __device__ std::int32_t local(std::int32_t entry) const {
-    if (!all_staged()) return look_up(entry);
-    return staged[entry] == kElsewhere ? -1 : staged[entry];
+  __device__ const std::int32_t* ids_of(int source) const {
+    return lane.own<const std::int32_t>(lane.at.routing_ids(source));
   }
 
-  __device__ bool first_here(std::int32_t entry) const {
+  // All threads: adds what the sources have counted to the totals, and that of those before `source` to the
+  // cursors.
+  __device__ void add_counts(int source) const {
+    const std::int32_t locals = row_key(), keys = locals + (ranked ? 1 : 0);
+    const std::int32_t* experts = lane.placement.by_rank + lane.placement.first[lane.rank()];
 #pragma unroll 1
-    for (std::int32_t j = entry - by.remainder(entry); j < entry; ++j) {
-      if (local(j) >= 0) return false;
+    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < lane.shape().ranks * keys;
+         i += kThreads) {
+      const std::int32_t of = i / keys, key = i - of * keys;
+      const std::int32_t word = key < locals ? experts[key] : lane.shape().experts + lane.rank();
+      const auto rows =
+          static_cast<std::int32_t>(payload_of(lane.own<const std::uint64_t>(lane.at.counts(of))[word]));
+      if (rows == 0) continue;
+      atomicAdd(&tables.total[key], rows);
+      if (of < source) atomicAdd(&tables.cursor[key], rows);
     }
-    return true;
   }
-  // The key by which an entry's row is numbered; -1: no row.
-  __device__ std::int32_t key(std::int32_t entry) const {
-    const std::int32_t here = local(entry);
-    return here < 0 || !ranked ? here : first_here(entry) ? row_key() : -1;
+  // All threads: adds the rows of a source's first `n` entries to the cursors.
+  __device__ void add_before(int source, std::int32_t n) const {
+    const std::int32_t* ids = ids_of(source);
+    count(Range{0, n}, tables.cursor, [&](std::int32_t i) {
+      const std::int32_t here = look_up(ids, i);
+      bool counts = here >= 0;
+      for (std::int32_t j = i - by.remainder(i); ranked && counts && j < i; ++j) counts = look_up(ids, j) < 0;
+      return !counts ? -1 : ranked ? row_key() : here;
+    });
   }
-
-  // All threads: the tokens that this block takes, so that all blocks have about as many rows.
-  __device__ Range share_rows() const {
-    __shared__ std::int32_t before[kThreads / 32 + 1], bound[2];
-    const auto tid = static_cast<std::int32_t>(threadIdx.x);
-    const Range own = slice_of(tokens, kThreads, threadIdx.x);
-    const auto rows_of = [&](std::int32_t t) {
-      std::int32_t rows = 0;
-#pragma unroll 4
-      for (std::int32_t k = 0; k < topk; ++k) rows += key(t * topk + k) >= 0 ? 1 : 0;
-      return rows;
-    };
-    std::int32_t rows = 0;
-#pragma unroll 1
-    for (std::int32_t t = own.begin; t < own.end; ++t) rows += rows_of(t);
-    const std::int32_t sum = warp_sum_up_to(rows);
-    if (tid % 32 == 31) before[tid / 32 + 1] = sum;
-    if (tid == 0) before[0] = 0;
-    if (tid == 0) bound[0] = bound[1] = tokens;
-    __syncthreads();
-    if (tid < 32) {
-      prefix(
-          Range{0, kThreads / 32}, [&](std::int32_t i) { return before[i + 1]; },
-          [&](std::int32_t i, std::int32_t all_before) { before[i + 1] += all_before; });
-    }
-    __syncthreads();
-    std::int32_t row = before[tid / 32] + sum - rows;  // of the first of these tokens
-    const Range wanted = slice_of(before[kThreads / 32], gridDim.x, blockIdx.x);
-    const bool here =
-        (row <= wanted.begin && wanted.begin < row + rows) || (row <= wanted.end && wanted.end < row + rows);
-#pragma unroll 1
-    for (std::int32_t t = own.begin; here && t < own.end; ++t) {
-      const std::int32_t next = row + rows_of(t);
-      if (row <= wanted.begin && wanted.begin < next) bound[0] = t;
-      if (row <= wanted.end && wanted.end < next) bound[1] = t;
-      row = next;
-    }
-    __syncthreads();
-    return {blockIdx.x == 0 ? 0 : bound[0], blockIdx.x == gridDim.x - 1 ? tokens : bound[1]};
-  }
-
-  // All threads: adds the rows of these entries.
-  __device__ void add(std::int32_t entries, std::int32_t* counters) const {
-    constexpr std::int32_t kPack = 8;  // staged entries that are read at once
-    std::int32_t packed = 0;
-    if (!ranked && all_staged()) {
-      packed = entries / kPack * kPack;
-#pragma unroll 1
-      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * kPack; i < packed;
-           i += kThreads * kPack) {
-        const uint4 pack = *reinterpret_cast<const uint4*>(staged + i);
-        const std::uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
-#pragma unroll
-        for (const std::uint32_t word : words) {
-          if ((word & 0xFFFF) != kElsewhere) atomicAdd(&counters[word & 0xFFFF], 1);
-          if (word >> 16 != kElsewhere) atomicAdd(&counters[word >> 16], 1);
-        }
-      }
-    }
-    count(Range{packed, entries}, counters, [&](std::int32_t entry) { return key(entry); });
-  }
-  // Ranked layout: adds the (row, k) pairs of the rows that find room.
-  __device__ __noinline__ void add_pairs() const {
+  // Ranked layout, when not all rows find room: counts anew, the (row, k) pairs of those that do.
+  __device__ __noinline__ void count_pairs_left() const {
     __shared__ std::int32_t end;
+    const std::int32_t locals = row_key();
+    const auto local = [&](std::int32_t entry) {
+      const Token of = token(by.quotient(entry));
+      return look_up(ids_of(of.source), of.number * topk + by.remainder(entry));
+    };
     __syncthreads();
+    clear(tables.total, locals);
     if (threadIdx.x == 0) {
-      end = tokens * topk;
-      std::int32_t rows = 0;
-      for (std::int32_t i = 0; i < end && tables.total[row_key()] > a.out.capacity; ++i) {
-        if (key(i) >= 0 && rows++ == a.out.capacity) end = i - by.remainder(i);
+      end = 0;
+      for (std::int32_t t = 0, rows = 0; t < tokens; ++t) {
+        bool here = false;
+        for (std::int32_t k = 0; k < topk; ++k) here = here || local(t * topk + k) >= 0;
+        if (here && rows++ == a.out.capacity) break;
+        end = (t + 1) * topk;
       }
     }
     __syncthreads();
-    count(Range{0, end}, tables.total, [&](std::int32_t i) { return local(i); });
+    count(Range{0, end}, tables.total, local);
   }
 
   // Contiguous layout, one warp: where each expert begins.
@@ -200,43 +123,60 @@ struct Receive {
     return room;
   }
 
-  // Ranked layout: the ids and weights that go with a row.
-  __device__ __noinline__ void write_routing(const Token& of, std::int32_t entry, std::int32_t place) const {
+  // Ranked layout: the ids and weights that go with a row; here[j]: the local expert of k = j.
+  __device__ __noinline__ void write_routing(const Token& of, const std::int32_t* here,
+                                             std::int32_t place) const {
     const auto* weights = lane.own<const float>(lane.at.routing_weights(of.source)) + of.number * topk;
     for (std::int32_t j = 0; j < topk; ++j) {
-      const std::int32_t here = local(entry + j);
-      *reinterpret_cast<std::int32_t*>(a.out.ids.at(place, j)) = here;
-      *reinterpret_cast<float*>(a.out.weights.at(place, j)) = here < 0 ? 0.0F : weights[j];
+      *reinterpret_cast<std::int32_t*>(a.out.ids.at(place, j)) = here[j];
+      *reinterpret_cast<float*>(a.out.weights.at(place, j)) = here[j] < 0 ? 0.0F : weights[j];
     }
   }
 
-  // All threads: places the tokens [begin, end), at most a batch, and copies their rows.
-  __device__ std::uint64_t move(Batch& batch, Range these) const {
+  // All threads: places the tokens [begin, end), at most a batch, and moves their rows.
+  __device__ std::uint64_t move(Batch& batch, Range these, BulkRows& bulk) const {
     __shared__ std::int32_t listed, list_begin;
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
-    const std::int32_t n = these.size() * topk, entry = these.begin * topk;
+    const std::int32_t n = these.size() * topk;
+    const auto token_of = [&](std::int32_t i) { return token(these.begin + by.quotient(i)); };
+    // Whether no earlier k of the token is here.
+    const auto is_first = [&](std::int32_t i) {
+#pragma unroll 1
+      for (std::int32_t j = i - by.remainder(i); j < i; ++j) {
+        if (batch.id[j] >= 0) return false;
+      }
+      return true;
+    };
     if (tid == 0) listed = 0;
 #pragma unroll 1
-    for (std::int32_t i = tid; i < n; i += kThreads) batch.key[i] = key(entry + i);
+    for (std::int32_t i = tid; i < n; i += kThreads) {
+      const Token of = token_of(i);
+      batch.id[i] = look_up(ids_of(of.source), of.number * topk + by.remainder(i));
+    }
     __syncthreads();
-    if (tid < 32) number(batch.key, n, tables.cursor, batch.number);
+    if (ranked) {
+      for (std::int32_t i = tid; i < n; i += kThreads)
+        batch.key[i] = batch.id[i] >= 0 && is_first(i) ? row_key() : -1;
+      __syncthreads();
+    }
+    if (tid < 32) number(ranked ? batch.key : batch.id, n, tables.cursor, batch.number);
     __syncthreads();
     std::uint64_t rows = 0;
 #pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) {
-      const Token of = token(these.begin + by.quotient(i));
-      const std::int32_t k = by.remainder(i), expert = local(entry + i);
+      const Token of = token_of(i);
+      const std::int32_t k = by.remainder(i), expert = batch.id[i];
       const std::int32_t place = batch.number[i] < a.out.capacity ? batch.number[i] : -1;
       lane.own<std::int32_t>(lane.at.places(of.source))[of.number * topk + k] = place;
       batch.to[i] = batch.scales_to[i] = nullptr;
       // What combine answers: rows, or (partial sums) tokens that are here, with or without a row.
-      const bool answers = a.partial_sums ? expert >= 0 && first_here(entry + i) : place >= 0;
-      batch.id[i] = answers ? atomicAdd(&listed, 1) : -1;
+      const bool answers = a.partial_sums ? expert >= 0 && is_first(i) : place >= 0;
+      batch.key[i] = answers ? atomicAdd(&listed, 1) : -1;
       if (place < 0) continue;
       ++rows;
       batch.to[i] = a.out.x.at(expert, place);
       if (a.out.scale_columns > 0) batch.scales_to[i] = a.out.scales.at(expert, place);
-      if (ranked) write_routing(of, entry + i - k, place);
+      if (ranked) write_routing(of, batch.id + i - k, place);
     }
     __syncthreads();
     // Where each token's row lies; tokens that are not here are not read.
@@ -251,8 +191,8 @@ struct Receive {
     }
     __syncthreads();
     if (tid == kThreads - 1) list_begin = atomicAdd(&lane.state().received, listed);  // needed only below
-    copy_rows<4>(
-        a.by, these.size(), topk, {batch.to, lane.shape().row_bytes},
+    move_rows<2>(
+        bulk, false, a.by, these.size(), topk, {batch.to, lane.shape().row_bytes},
         [&](std::int32_t row) { return from[row]; }, a.scales, batch.scales_to,
         [&](std::int32_t row) -> const std::byte* {
           return from[row] == nullptr ? nullptr : from[row] + lane.shape().scale_offset();
@@ -260,9 +200,9 @@ struct Receive {
     __syncthreads();
 #pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) {
-      if (batch.id[i] < 0) continue;
-      const Token of = token(these.begin + by.quotient(i));
-      lane.own<std::int32_t>(lane.at.received())[list_begin + batch.id[i]] =
+      if (batch.key[i] < 0) continue;
+      const Token of = token_of(i);
+      lane.own<std::int32_t>(lane.at.received())[list_begin + batch.key[i]] =
           (of.source * lane.shape().share + of.number) * topk + by.remainder(i);
     }
     __syncthreads();

@@ -54,12 +54,15 @@ struct Entry {
 __device__ inline Entry entry_of(const Input& in, std::int32_t token, std::int32_t k) {
   return {raw_id(in, token, k), *reinterpret_cast<const float*>(in.weights.at(token, k))};
 }
-// Returns the id.
-__device__ inline std::int32_t keep(const Job& job, std::int32_t entry, const Entry& read) {
+// Returns the id, and whether it was `bad`.
+__device__ inline std::int32_t keep(const Job& job, std::int32_t entry, const Entry& read, bool& bad) {
   const Lane<PeerHandle>& lane = job.lane;
   const std::int64_t raw = read.raw;
   const bool good = raw >= -1 && raw < lane.shape().experts;
-  if (!good) atomicMin(&job.desk->first_bad, static_cast<std::uint32_t>(entry));
+  if (!good) {
+    atomicMin(&job.desk->first_bad, static_cast<std::uint32_t>(entry));
+    bad = true;
+  }
   const std::int32_t id = good ? static_cast<std::int32_t>(raw) : -1;
   lane.own<std::int32_t>(lane.at.own_ids())[entry] = id;
   lane.own<float>(lane.at.own_weights())[entry] = read.weight;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gpu/bulk.cuh"
 #include "gpu/numbers.cuh"
 #include "protocol/views.hpp"
 
@@ -119,14 +120,25 @@ __device__ __noinline__ void copy_strided(const Scales& scales, std::int32_t row
   }
 }
 
-// Rows with their scales; these go along where they are packed and as well aligned, else element by element.
+// Whether scales are laid out alike on both sides, and as well aligned as the rows, so that they go along.
+__host__ __device__ inline bool go_along(const Scales& scales, Width by) {
+  return scales.from_stride == scales.size && scales.to_stride == scales.size && scales.by >= by;
+}
+
+// Rows with their scales: by bulk where it has slots, else word by word; scales that do not go along, element
+// by element.
 template <int depth, class From, class ScalesFrom>
-__device__ void copy_rows(Width by, std::int32_t rows, int width, const Places& places, const From& from,
-                          const Scales& scales, std::byte* const* scales_to, const ScalesFrom& scales_from) {
-  const bool packed = scales.from_stride == scales.size && scales.to_stride == scales.size && scales.by >= by;
-  const std::int64_t along = packed ? static_cast<std::int64_t>(scales.columns) * scales.size : 0;
-  copy_by<depth>(by, rows, width, places, from, Places{scales_to, along}, scales_from);
-  if (scales.columns != 0 && !packed) copy_strided(scales, rows, width, scales_to, scales_from);
+__device__ void move_rows(BulkRows& bulk, bool begun, Width by, std::int32_t rows, int width,
+                          const Places& places, const From& from, const Scales& scales,
+                          std::byte* const* scales_to, const ScalesFrom& scales_from) {
+  const bool along = go_along(scales, by);
+  if (bulk.any()) {
+    bulk.move(rows, width, places.to, scales_to, from, scales_from, begun);
+  } else {
+    const std::int64_t bytes = along ? static_cast<std::int64_t>(scales.columns) * scales.size : 0;
+    copy_by<depth>(by, rows, width, places, from, Places{scales_to, bytes}, scales_from);
+  }
+  if (scales.columns != 0 && !along) copy_strided(scales, rows, width, scales_to, scales_from);
 }
 
 }  // namespace moelane::gpu

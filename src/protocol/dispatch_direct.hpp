@@ -37,6 +37,7 @@ MOELANE_HD void publish_counts(const G& team, const Lane<T>& lane, std::int32_t 
     words[plain + static_cast<int>(which)] = pack(epoch, value);
   };
   extra(CountWord::tokens, static_cast<std::uint64_t>(tokens));
+  extra(CountWord::units, 1);
   extra(CountWord::placement_low, lane.placement.fingerprint);
   extra(CountWord::placement_high, lane.placement.fingerprint >> kPayloadBits);
   extra(CountWord::output_low, print.bits);

@@ -90,6 +90,13 @@ struct PeerHandle {
   // A rank that has closed its engine may have kernels under way that still signal.
   static constexpr std::uint64_t kAfterClosing = 500'000'000;  // ns
 
+  // Whether a word says that its rank takes the other way. A rank that takes the direct way as well may have
+  // written its rows when its counts, which other blocks publish, are not here.
+  __device__ static bool contradicts(std::uint64_t& word, const Wait& wait) {
+    const std::uint64_t seen = gpu::Word(word).load(cuda::memory_order_acquire);
+    return reached(seen, wait.needed, wait.mask) && way_of(seen) != WireWay::direct;
+  }
+
   __device__ bool left(int peer, std::uint64_t waited) const {
     if (watch.farewells == nullptr) return false;
     const Leaving why = leaving_of(const_cast<const volatile std::uint64_t*>(watch.farewells)[peer]);
@@ -110,8 +117,7 @@ struct PeerHandle {
       Outcome end = Outcome::reached;
       if (watch.aborted != nullptr && *const_cast<const volatile std::uint32_t*>(watch.aborted) != 0) {
         end = Outcome::aborted;
-      } else if (wait.watch != 0 && reached(gpu::Word(*word(me, wait.watch)).load(cuda::memory_order_acquire),
-                                            wait.needed, wait.mask)) {
+      } else if (wait.watch != 0 && contradicts(*word(me, wait.watch), wait)) {
         end = Outcome::contradicted;
       } else if (left(wait.peer, now - begin)) {
         end = Outcome::peer_left;
