@@ -25,7 +25,10 @@ namespace {
 // Beyond this a block's counters lie in the card's memory.
 constexpr std::size_t kMostShared = 128 * 1024;
 // More than any kernel that moves rows declares for itself.
-constexpr std::int64_t kKernelsOwnShared = 32 * 1024;
+constexpr std::int64_t kKernelsOwnShared = 40 * 1024;
+// Rows of this many bytes in flight keep the memory busy. A block that asked for more would wait until
+// kernels of another division of shared memory and cache have left its multiprocessor: 5 us were measured.
+constexpr std::int64_t kEnoughBulk = 64 * 1024;
 
 const char* name_of(Call call) {
   constexpr const char* kNames[kCalls] = {"dispatch_send", "dispatch_recv", "combine_send",
@@ -63,7 +66,8 @@ class GpuBackend final : public Backend {
     notices_ = pinned_array<Notice>(lanes * kGrades);
     stamps_ = std::make_unique<Stamps>(config.in_flight, blocks_);
     const Desk desk{0, {0, 0}, kNone, kNone};
-    const PeerHandle net = peer_handle(heaps_.bases, world.rank(), control_.watch(), config.timeout);
+    const PeerHandle net =
+        peer_handle(heaps_.bases, world.rank(), control_.watch(), config.timeout, world.one_card());
     for (int l = 0; l < config.in_flight; ++l) {
       const auto at = static_cast<std::size_t>(l);
       check(cudaMemcpy(&desks_[at], &desk, sizeof desk, cudaMemcpyHostToDevice), "write to a card");
@@ -217,7 +221,8 @@ class GpuBackend final : public Backend {
                        along = go_along(scales, by) ? std::int64_t{scales.columns} * scales.size : 0,
                        slots = (bulk_bytes_ - at) / (shape_.row_bytes + along);
     if (slots < 2 || rows == 0) return bulk;  // one would have nothing on its way while it is sent
-    bulk.slots = static_cast<std::int32_t>(std::min<std::int64_t>({slots, kMostSlots, rows}));
+    const std::int64_t enough = std::max<std::int64_t>(kEnoughBulk / (shape_.row_bytes + along), 2);
+    bulk.slots = static_cast<std::int32_t>(std::min<std::int64_t>({slots, enough, kMostSlots, rows}));
     bulk.row_bytes = static_cast<std::int32_t>(shape_.row_bytes);
     bulk.scale_bytes = static_cast<std::int32_t>(along);
     bulk.at = static_cast<std::int32_t>(at);

@@ -61,6 +61,20 @@ class BulkRows {
 #endif
   }
 
+  // For the whole block: each warp loads the first row that it will move(). Whether it has one.
+  template <class From, class ScalesFrom>
+  __device__ bool begin(std::int32_t rows, const From& from, const ScalesFrom& scales_from) const {
+    if (!mine()) return false;
+#pragma unroll 1
+    for (std::int32_t row = warp(); row < rows; row += bulk_.slots) {
+      const std::byte* const source = from(row);
+      if (source == nullptr) continue;
+      load(source, scales_from(row));
+      return true;
+    }
+    return false;
+  }
+
   // By the warp, in a kernel that ends before it moves what is on its way.
   __device__ void drop() {
 #if __CUDA_ARCH__ >= 900

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   const bool dead = block.dead();
   if (a.direct && blockIdx.x == 0 && tid < shape.ranks && !dead) {  // before all else: the peers wait for it
-    system_fence();
+    lane.transport.fence();
     block.signal_one(tid, lane.at.signal(Signal::combine, shape.rank),
                      pack(block.epoch, combine_payload(WireWay::direct, false, a.print)));
   }

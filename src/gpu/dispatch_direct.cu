@@ -67,24 +67,16 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   Entry own_first{-1, 0};
   if (own_entry < first_batch.end)
     own_first = entry_of(a.in, by.quotient(own_entry), by.remainder(own_entry));
-  // And the first rows, which will be there when their places are known.
   const Range my_first = entries_of(part(mine), topk), my_batch = batch_of(my_first, my_first.begin, by);
   BulkRows bulk(a.bulk, shared);
   const std::int32_t my_row = by.quotient(my_first.begin) + BulkRows::warp();
   const bool begun = bulk.mine() && my_batch.size() > 0 && my_row * topk < my_batch.end;
-  if (begun) bulk.load(a.in.x.at(my_row), a.in.scales.at(my_row));
   if (!bulk.any()) prefetch_rows(a.in, my_first, by, shape.row_bytes);
-  const auto leave = [&] {
-    if (begun) bulk.drop();
-  };
   const Tables<in_shared> tables(a.job, shared, keys);
   const Direct<ranked, in_shared> direct{a, lane, block, tables, by, topk, shape.experts, keys};
   bool bad = false;
   if (tid == 0) full = 0;
   Tables<in_shared>::copy_where(a.job, shared, where);
-  if (own_entry < first_batch.end) batch.id[own_entry - batch_begin] = keep(a.job, own_entry, own_first, bad);
-  if (first_batch.size() > kThreads)
-    bad |= direct.read(batch, Range{first_batch.begin + kThreads, first_batch.end}, batch_begin);
   const auto count_entries = [&](Range of, std::int32_t* counters) {
     std::int32_t begin = of.begin;
     if (!ranked) {
@@ -97,7 +89,7 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
     }
     if (begin < of.end) direct.count_far(Range{begin, of.end}, counters);
   };
-  if (!Block::fine(dead)) return leave();
+  if (!Block::fine(dead)) return;
   // Where every block has seen all entries anyway, each publishes to a part of the peers.
   const int publishers = !ranked && tokens * topk <= kEarly * kThreads ? static_cast<int>(gridDim.x) : 1;
   if (static_cast<int>(blockIdx.x) < publishers) {
@@ -107,19 +99,28 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
     __syncthreads();
     direct.publish(tokens, static_cast<int>(blockIdx.x), publishers);
   }
+  // What no peer waits for. The first rows will be there when their places are known.
+  if (begun) bulk.load(a.in.x.at(my_row), a.in.scales.at(my_row));
+  const auto leave = [&] {
+    if (begun) bulk.drop();
+  };
+  if (own_entry < first_batch.end) batch.id[own_entry - batch_begin] = keep(a.job, own_entry, own_first, bad);
+  if (first_batch.size() > kThreads)
+    bad |= direct.read(batch, Range{first_batch.begin + kThreads, first_batch.end}, batch_begin);
   count_entries(Range{0, first.begin}, tables.cursor);
   if (a.out.layout == Layout::padded) direct.prefetch_places(batch, first_batch);
   __syncthreads();
   block.wait_begins();
   const Found found = direct.gather(sources);
-  if (!Block::fine(found == Found::late)) return leave();
-  block.wait_ends();
+  if (shape.tp > 1) __syncthreads();
   // The ranks of a group bring the same tokens.
   const bool differs = tid < shape.ranks && sources[tid].tokens != sources[tid / shape.tp * shape.tp].tokens;
-  if (!Block::fine(found == Found::odd || differs)) {
-    if (tid < shape.ranks) direct.agrees(tid);
+  if (!Block::fine(found != Found::fine || differs)) {
+    // Who has waited in vain has said so.
+    if (Block::fine(found == Found::late) && tid < shape.ranks) direct.agrees(tid);
     return leave();
   }
+  block.wait_ends();
   const bool tells = blockIdx.x == gridDim.x - 1;
   if (a.out.layout == Layout::contiguous) {
     direct.add_firsts(tells);

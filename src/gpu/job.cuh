@@ -155,7 +155,7 @@ class Block {
   __device__ bool signal_written(std::uint64_t word, bool bad) const {
     bad = __syncthreads_or(bad ? 1 : 0) != 0;
     if (static_cast<int>(threadIdx.x) < job.lane.shape().ranks) {
-      system_fence();
+      job.lane.transport.fence();
       const int unit = static_cast<int>(blockIdx.x);
       signal_one(static_cast<int>(threadIdx.x), job.lane.at.written(job.lane.rank(), unit),
                  unit > 0 && bad ? word | 1 : word);
@@ -196,10 +196,10 @@ class Block {
     __shared__ bool is_last;
     __syncthreads();
     if (threadIdx.x == 0) {
-      system_fence();
+      job.lane.transport.fence();
       is_last = gridDim.x == 1 || atomicInc(&job.desk->blocks_done, gridDim.x - 1) == gridDim.x - 1;
       if (is_last) {
-        if (gridDim.x > 1) system_fence();
+        if (gridDim.x > 1) job.lane.transport.fence();
         then();
       }
     }

@@ -78,6 +78,15 @@ __device__ std::int32_t prefix(Range range, const Value& value, const Visit& vis
   return carry;
 }
 
+// Adds 1 and returns what was there, by however many threads of a warp come here, in one atomic operation.
+__device__ inline std::int32_t add_one(std::int32_t* counter) {
+  const unsigned here = __activemask();
+  const unsigned below = here & ((1U << threadIdx.x % 32) - 1);
+  std::int32_t first = 0;
+  if (below == 0) first = atomicAdd(counter, __popc(here));
+  return __shfl_sync(here, first, __ffs(static_cast<int>(here)) - 1) + __popc(below);
+}
+
 // By one thread, where rows found no room: the caller's counts and offsets as they then are. needed(local):
 // the rows that each local expert would need.
 template <class Needed>

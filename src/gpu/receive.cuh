@@ -136,9 +136,15 @@ struct Receive {
   // All threads: places the tokens [begin, end), at most a batch, and moves their rows.
   __device__ std::uint64_t move(Batch& batch, Range these, BulkRows& bulk) const {
     __shared__ std::int32_t listed, list_begin;
+    __shared__ const std::byte* rows_at[kBatch];
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
     const std::int32_t n = these.size() * topk;
     const auto token_of = [&](std::int32_t i) { return token(these.begin + by.quotient(i)); };
+    // Where each token's row lies; tokens that are not here are not read.
+    const auto from = [&](std::int32_t row) { return rows_at[row]; };
+    const auto scales_from = [&](std::int32_t row) -> const std::byte* {
+      return rows_at[row] == nullptr ? nullptr : rows_at[row] + lane.shape().scale_offset();
+    };
     // Whether no earlier k of the token is here.
     const auto is_first = [&](std::int32_t i) {
 #pragma unroll 1
@@ -154,12 +160,18 @@ struct Receive {
       batch.id[i] = look_up(ids_of(of.source), of.number * topk + by.remainder(i));
     }
     __syncthreads();
-    if (ranked) {
-      for (std::int32_t i = tid; i < n; i += kThreads)
-        batch.key[i] = batch.id[i] >= 0 && is_first(i) ? row_key() : -1;
-      __syncthreads();
+    for (std::int32_t row = tid; row < these.size(); row += kThreads) {
+      bool here = false;
+#pragma unroll 1
+      for (std::int32_t k = 0; k < topk; ++k) here = here || batch.id[row * topk + k] >= 0;
+      const Token of = token(these.begin + row);
+      rows_at[row] = here ? lane.heap + lane.at.slot(of.source, of.number) : nullptr;
     }
-    if (tid < 32) number(ranked ? batch.key : batch.id, n, tables.cursor, batch.number);
+    for (std::int32_t i = tid; ranked && i < n; i += kThreads)
+      batch.key[i] = batch.id[i] >= 0 && is_first(i) ? row_key() : -1;
+    __syncthreads();
+    const bool begun = bulk.begin(these.size(), from, scales_from);  // meanwhile
+    if (tid >= kThreads - 32) number(ranked ? batch.key : batch.id, n, tables.cursor, batch.number);
     __syncthreads();
     std::uint64_t rows = 0;
 #pragma unroll 1
@@ -171,7 +183,7 @@ struct Receive {
       batch.to[i] = batch.scales_to[i] = nullptr;
       // What combine answers: rows, or (partial sums) tokens that are here, with or without a row.
       const bool answers = a.partial_sums ? expert >= 0 && is_first(i) : place >= 0;
-      batch.key[i] = answers ? atomicAdd(&listed, 1) : -1;
+      batch.key[i] = answers ? add_one(&listed) : -1;
       if (place < 0) continue;
       ++rows;
       batch.to[i] = a.out.x.at(expert, place);
@@ -179,24 +191,9 @@ struct Receive {
       if (ranked) write_routing(of, batch.id + i - k, place);
     }
     __syncthreads();
-    // Where each token's row lies; tokens that are not here are not read.
-    const auto** from = reinterpret_cast<const std::byte**>(batch.number);
-    static_assert(sizeof batch.number >= sizeof(std::byte*) * (kBatch / 2) && alignof(Batch) == 8);
-    for (std::int32_t row = tid; row < these.size(); row += kThreads) {
-      bool here = false;
-#pragma unroll 1
-      for (std::int32_t k = 0; k < topk; ++k) here = here || batch.to[row * topk + k] != nullptr;
-      const Token of = token(these.begin + row);
-      from[row] = here ? lane.heap + lane.at.slot(of.source, of.number) : nullptr;
-    }
-    __syncthreads();
     if (tid == kThreads - 1) list_begin = atomicAdd(&lane.state().received, listed);  // needed only below
-    move_rows<2>(
-        bulk, false, a.by, these.size(), topk, {batch.to, lane.shape().row_bytes},
-        [&](std::int32_t row) { return from[row]; }, a.scales, batch.scales_to,
-        [&](std::int32_t row) -> const std::byte* {
-          return from[row] == nullptr ? nullptr : from[row] + lane.shape().scale_offset();
-        });
+    move_rows<2>(bulk, begun, a.by, these.size(), topk, {batch.to, lane.shape().row_bytes}, from, a.scales,
+                 batch.scales_to, scales_from);
     __syncthreads();
 #pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) {

@@ -23,7 +23,7 @@ __device__ inline std::uint64_t clock_ns() {
 using Word = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 
 // Makes this thread's writes, and those it has come to know of (over a barrier, say), visible to every GPU
-// before its later stores. Then relaxed stores will do for any number of signals.
+// and the host before its later stores.
 __device__ inline void system_fence() {
   cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_system);
 }
@@ -46,6 +46,16 @@ struct PeerHandle {
   int me, size;
   HostWatch watch;
   std::uint64_t bound_ns;  // of a wait
+  bool one_card;           // all ranks are streams of one process on one card
+
+  // As system_fence(), for the ranks alone. Then relaxed stores will do for any number of signals.
+  __device__ void fence() const {
+    if (one_card) {
+      cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_device);
+    } else {
+      gpu::system_fence();
+    }
+  }
 
   __device__ int rank() const { return me; }
   __device__ int ranks() const { return size; }
@@ -70,7 +80,7 @@ struct PeerHandle {
     }
   }
   __device__ void signal_many(std::uint64_t at, std::uint64_t value) const {
-    gpu::system_fence();
+    fence();
     for (int i = 1; i <= size; ++i) relaxed_signal((me + i) % size, at, value);
   }
   // For the threads of a warp that have fenced: one peer each.
@@ -136,8 +146,9 @@ struct PeerHandle {
 
 // `timeout` in seconds. Bodies take it by value, as an argument of their kernel.
 inline PeerHandle peer_handle(const std::vector<std::byte*>& bases, int rank, const HostWatch& watch,
-                              double timeout) {
+                              double timeout, bool one_card = false) {
   PeerHandle handle{};
+  handle.one_card = one_card;
   for (std::size_t peer = 0; peer < bases.size(); ++peer) handle.bases[peer] = bases[peer];
   handle.me = rank;
   handle.size = static_cast<int>(bases.size());

@@ -135,6 +135,12 @@ std::vector<int> PeerWorld::readers() const {
   return cards;
 }
 
+bool PeerWorld::one_card() const {
+  return std::all_of(places_.begin(), places_.end(), [&](const Place& place) {
+    return place.process == this_process() && place.device == device_;
+  });
+}
+
 // Hands the own heap's descriptor to every rank of another process and takes theirs.
 void PeerWorld::fetch(const Fd& door, const std::string& doing, const DeviceMemory& own,
                       std::vector<std::shared_ptr<DeviceMemory>>& memory) {

@@ -24,6 +24,8 @@ class PeerWorld final : public detail::WorldImpl {
   void barrier(Stream stream) override;
 
   int device() const { return device_; }
+  // Whether all ranks are of this process and on this card.
+  bool one_card() const;
   detail::WorldImpl& meeting() const { return meeting_.impl(); }
 
  private:
