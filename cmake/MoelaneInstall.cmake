@@ -23,7 +23,7 @@ set(pc_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${pc_dir} OUTPUT_VARIABLE pc_to_prefix)
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_LIBDIR BASE_DIRECTORY ${pc_dir} OUTPUT_VARIABLE pc_to_lib)
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_INCLUDEDIR BASE_DIRECTORY ${pc_dir} OUTPUT_VARIABLE pc_to_include)
-set(pc_private_libs -pthread)
+set(pc_private_libs "-pthread -ldl")
 get_target_property(type moelane TYPE)
 if(MOELANE_CUDA AND type STREQUAL "STATIC_LIBRARY")
   install(FILES ${MOELANE_CUDART} DESTINATION ${moelane_cudart_dir})  # users need no toolkit

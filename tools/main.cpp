@@ -5,10 +5,13 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include "buffers.hpp"
 #include "cards.hpp"
 #include "doctor.hpp"
+#include "mpi_launch.hpp"
 #include "option_values.hpp"
 #include "plan.hpp"
 #include "rank_bench.hpp"
@@ -18,7 +21,7 @@
 namespace moelane::tools {
 namespace {
 
-int run(const Options& options) {
+int run(const Options& options, const std::vector<std::string>& arguments) {
   // Everything that can be wrong with the input is found before any rank starts.
   const auto routing =
       open_routing(options.routing, options.config.experts, options.config.topk, options.seed);
@@ -30,6 +33,7 @@ int run(const Options& options) {
     check_writable("--trace", options.trace);
   }
   if (options.on_cards()) require_cards();
+  if (options.over_mpi() && !options.launched) start_mpi_ranks(options.ranks, arguments);
   const bool bench = options.command == Command::bench;
   const std::size_t arena = bench ? bench_arena_bytes(options) : run_arena_bytes(options);
   const auto reports = play_ranks(options, arena, [&](World world, const Arena& shared, RankReport& report) {
@@ -49,11 +53,11 @@ int run(const Options& options) {
   return result.at("exit_code").get<int>();
 }
 
-int carry_out(const Options& options) {
+int carry_out(const Options& options, const std::vector<std::string>& arguments) {
   switch (options.command) {
     case Command::run:
     case Command::bench:
-      return run(options);
+      return run(options, arguments);
     case Command::plan:
       return plan(options);
     case Command::doctor:
@@ -66,7 +70,7 @@ int main_checked(int argc, char** argv) {
   const auto options = parse_options(argc, argv);
   if (!options) return 0;
   prepare_cuda(options->threads());
-  const int code = carry_out(*options);
+  const int code = carry_out(*options, {argv + 1, argv + argc});
   // A result that nobody can read is no result.
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush()) {
     throw Error(ErrorKind::argument,
@@ -84,6 +88,9 @@ int main(int argc, char** argv) {
   try {
     return moelane::tools::main_checked(argc, argv);
   } catch (const moelane::Error& error) {
+    const auto place = moelane::tools::mpi_place();
+    if (place && place->rank > 0 && error.kind() == moelane::ErrorKind::argument)
+      return 2;  // all say the same
     fmt::print(stderr, "moelane: {}\n", error.what());
     return moelane::tools::exit_code_of(error);
   } catch (const std::exception& error) {

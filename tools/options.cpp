@@ -11,6 +11,7 @@
 
 #include "cards.hpp"
 #include "moelane/error.hpp"
+#include "mpi_launch.hpp"
 #include "option_values.hpp"
 #include "routing_input.hpp"
 
@@ -91,10 +92,13 @@ void add_job_options(CLI::App& app, Options& o, Extras& extra) {
        "SPEC", [&](const std::string& v) { o.routing = v; });
   text("--placement", "contiguous, or a JSON file with the rank of each expert [contiguous]", "SPEC",
        [&](const std::string& v) { o.placement = v; });
-  text("--transport", "auto, threads, shm, peer (GPUs) [auto: peer where there is a GPU, else shm]", "NAME",
-       [&](const std::string& v) {
+  text("--transport",
+       "auto, threads, shm, mpi, peer (GPUs) [auto: mpi under mpirun, else peer where there is a GPU, else "
+       "shm]",
+       "NAME", [&](const std::string& v) {
          o.transport = choice<std::string>(
-             "--transport", v, {{"auto", "auto"}, {"threads", "threads"}, {"shm", "shm"}, {"peer", "peer"}});
+             "--transport", v,
+             {{"auto", "auto"}, {"threads", "threads"}, {"shm", "shm"}, {"mpi", "mpi"}, {"peer", "peer"}});
        });
   text("--way", "auto, put, direct [auto]", "NAME", [&](const std::string& v) {
     c.way = choice<Way>("--way", v, {{"auto", Way::automatic}, {"put", Way::put}, {"direct", Way::direct}});
@@ -152,25 +156,37 @@ void add_own_options(CLI::App& bench, CLI::App& plan, Options& o) {
       fmt::format("{} is given, allowed is that {} only, not with the transport {}", flag, where, transport));
 }
 
+// The transport that `auto` stands for, and this process's rank where a launcher started it.
+void find_place(Options& o) {
+  const auto place = o.command == Command::plan ? std::nullopt : mpi_place();
+  if (o.transport == "auto") {
+    // The one that can do what was asked for.
+    const bool cards =
+        o.command != Command::plan && !o.config.force_puts && !o.baseline && cards_from_outside() > 0;
+    o.transport = place ? "mpi" : cards ? "peer" : "shm";
+  }
+  const char *size = std::getenv("WORLD_SIZE"), *rank = std::getenv("RANK");
+  const auto join = [&o](const char* variable, int ranks) {
+    if (o.ranks_given && o.ranks != ranks) {
+      refuse("--ranks", std::to_string(o.ranks),
+             fmt::format("the {} of {} that the launcher set", variable, ranks));
+    }
+    o.ranks = ranks;
+    o.launched = true;
+  };
+  if (o.over_mpi()) {
+    if (place) join("size", place->size);
+    o.reports = !place || place->rank == 0;
+  } else if (o.transport != "threads" && size != nullptr && rank != nullptr) {
+    join("WORLD_SIZE", whole("WORLD_SIZE", std::string(size), 1, 1024));
+    o.reports = std::string(rank) == "0";
+  }
+}
+
 // Fills in what follows from the rest, and checks what no single flag shows.
 void complete(Options& o, const Extras& extra) {
   Config& c = o.config;
-  if (o.transport == "auto") {
-    // The one that can do what was asked for.
-    const bool cards = o.command != Command::plan && !c.force_puts && !o.baseline && cards_from_outside() > 0;
-    o.transport = cards ? "peer" : "shm";
-  }
-  const char* size = std::getenv("WORLD_SIZE");
-  if (o.transport != "threads" && size != nullptr && std::getenv("RANK") != nullptr) {
-    const int launched = whole("WORLD_SIZE", std::string(size), 1, 1024);
-    if (o.ranks_given && o.ranks != launched) {
-      refuse("--ranks", std::to_string(o.ranks),
-             fmt::format("the WORLD_SIZE of {} that the launcher set", launched));
-    }
-    o.ranks = launched;
-    o.launched = true;
-  }
-  o.reports = !o.launched || std::string(std::getenv("RANK")) == "0";
+  find_place(o);
   if (o.graph && !o.on_cards()) refuse_given("--graph", "on a GPU", o.transport);
   if (c.num_sms > 0 && !o.on_cards()) refuse_given("--num-sms", "on a GPU", o.transport);
   if (c.force_puts && o.on_cards()) refuse_given("--force-puts", "on CPUs", o.transport);

@@ -23,7 +23,7 @@ struct Options {
   Command command = Command::run;
   int ranks = 8;
   bool ranks_given = false;
-  bool launched = false;  // this process is one rank of somebody's launcher (RANK, WORLD_SIZE)
+  bool launched = false;  // this process is one rank of somebody's launcher (RANK, WORLD_SIZE; mpirun)
   bool reports = true;    // this process writes the result: in a launched world, rank 0
   Config config;          // complete but for symmetric_bytes
   TokenRange tokens{128, 128};
@@ -45,6 +45,7 @@ struct Options {
   bool quiet = false;
 
   bool padded() const { return config.layout == Layout::padded; }
+  bool over_mpi() const { return transport == "mpi"; }
   bool on_cards() const { return transport == "peer"; }
   bool threads() const { return transport == "threads" || (on_cards() && !processes && !launched); }
 };

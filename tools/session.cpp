@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "cards.hpp"
+#include "transport/world_impl.hpp"
 
 namespace moelane::tools {
 namespace {
@@ -227,12 +228,24 @@ std::vector<RankReport> play_processes(const Options& options, const Arena& aren
   return reports;
 }
 
+// Memory for floors and baselines where the ranks have no parent that maps it: heaps of one machine lie one
+// behind the other.
+Arena arena_of(const World& world, std::size_t bytes, detail::Heaps& heaps) {
+  if (bytes == 0 || !world.impl().all_near()) return {};
+  const std::size_t ranks = static_cast<std::size_t>(world.size()), page = 4096;
+  heaps = world.impl().map_heaps(0, (bytes / ranks / page + 1) * page);
+  return {heaps.bases[0], heaps.bytes * ranks};
+}
+
 // This process is one rank; reports are exchanged over the world once all are done.
-std::vector<RankReport> play_launched(const Options& options, const RankMain& main) {
-  const World world = World::shm_from_environment(options.config.timeout);
+std::vector<RankReport> play_launched(const Options& options, std::size_t arena_bytes, const RankMain& main) {
+  const double timeout = options.config.timeout;
+  const World world = options.over_mpi() ? World::mpi(timeout) : World::shm_from_environment(timeout);
+  detail::Heaps heaps;
+  const Arena arena = arena_of(world, arena_bytes, heaps);
   RankReport mine;
   play(
-      options, world.rank(), [&] { return world; }, Arena{}, main, mine);
+      options, world.rank(), [&] { return world; }, arena, main, mine);
   say(mine.sentence);
   if (mine.exit_code == 3) return {mine};  // peers may be gone: no exchange
   const std::vector<std::uint8_t> bytes = json::to_cbor(to_json(mine));
@@ -255,7 +268,7 @@ std::vector<RankReport> play_launched(const Options& options, const RankMain& ma
 }  // namespace
 
 std::vector<RankReport> play_ranks(const Options& options, std::size_t arena_bytes, const RankMain& main) {
-  if (options.launched) return play_launched(options, main);
+  if (options.launched) return play_launched(options, arena_bytes, main);
   Arena arena;
   if (arena_bytes > 0) {
     void* base =

@@ -31,6 +31,27 @@ std::vector<std::string> folders_of(const char* variable) {
   return folders;
 }
 
+// Where libraries commonly lie; nothing is loaded, as loading would run code of the library.
+std::string find_library(const std::string& prefix) {
+  std::vector<std::string> folders = folders_of("LD_LIBRARY_PATH");
+  if (const char* home = std::getenv("NVSHMEM_HOME")) folders.push_back(std::string(home) + "/lib");
+  for (const char* usual :
+       {"/usr/local/nvshmem/lib", "/opt/nvshmem/lib", "/usr/local/lib", "/usr/local/cuda/lib64",
+        "/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/nvshmem/13",
+        "/usr/lib/x86_64-linux-gnu/nvshmem/12", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"}) {
+    folders.push_back(usual);
+  }
+  for (const std::string& folder : folders) {
+    std::error_code error;
+    for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
+      if (std::string(i->path().filename()).starts_with(prefix)) return i->path();
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string in_path(const std::string& program) {
   for (const std::string& folder : folders_of("PATH")) {
     const std::string path = folder + "/" + program;
@@ -75,27 +96,6 @@ std::string version_of(const std::string& program) {
   }
   return text.substr(0, text.find('\n'));
 }
-
-// Where libraries commonly lie; nothing is loaded, as loading would run code of the library.
-std::string find_library(const std::string& prefix) {
-  std::vector<std::string> folders = folders_of("LD_LIBRARY_PATH");
-  if (const char* home = std::getenv("NVSHMEM_HOME")) folders.push_back(std::string(home) + "/lib");
-  for (const char* usual :
-       {"/usr/local/nvshmem/lib", "/opt/nvshmem/lib", "/usr/local/lib", "/usr/local/cuda/lib64",
-        "/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/nvshmem/13",
-        "/usr/lib/x86_64-linux-gnu/nvshmem/12", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"}) {
-    folders.push_back(usual);
-  }
-  for (const std::string& folder : folders) {
-    std::error_code error;
-    for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
-      if (std::string(i->path().filename()).starts_with(prefix)) return i->path();
-    }
-  }
-  return "";
-}
-
-}  // namespace
 
 json software_facts() {
   json mpi = json::array();

@@ -46,6 +46,9 @@ struct Config {
   bool partial_sums = false;
   // Send everything by puts, also to peers whose heap could be addressed: the network's path, on one machine.
   bool force_puts = false;
+  // Some heaps cannot be addressed (ranks on several machines): rows for them are staged, and whole calls
+  // take the put way. An engine sets it by itself where its world is like that.
+  bool network = false;
 
   int num_sms = 0;        // GPU ranks: multiprocessors that a call may use, 0 for all; each rank's own
   double timeout = 30.0;  // seconds a call may wait for its peers; infinity for engines that idle

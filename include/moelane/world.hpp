@@ -34,6 +34,13 @@ class World {
   // them), and MOELANE_WORLD or else MASTER_ADDR:MASTER_PORT.
   static World shm_from_environment(double timeout = 30.0);
 
+  // Joins the processes of an MPI job, on one machine or several: those of `communicator` (the address of an
+  // MPI_Comm of the application, which has initialised MPI), or of MPI_COMM_WORLD if null; MPI is then
+  // initialised where nobody has, and ended when the process exits. Collective over the communicator. Ranks
+  // of one machine share memory, others send messages, which move while calls wait. Throws Error(transport)
+  // when there is no plug-in for the process's MPI library (Open MPI or MPICH).
+  static World mpi(double timeout = 30.0, const void* communicator = nullptr);
+
   // GPU ranks whose heaps are addressable by each other: on one card, or on cards with peer access (NVLink).
   // `meeting` is a world of the same ranks, of threads() or shm(), through which they find each other;
   // `device` is this rank's card, -1 for the calling thread's current one. Throws Error(transport) when there
@@ -42,7 +49,7 @@ class World {
 
   int rank() const;
   int size() const;
-  const std::string& transport() const;  // "threads", "shm" or "peer"
+  const std::string& transport() const;  // "threads", "shm", "mpi" or "peer"
 
   void barrier();
   // GPU ranks: puts a kernel on the stream that ends when every rank's has begun, or when the bound passes;

@@ -79,6 +79,7 @@ void Config::validate(int ranks) const {
   }
   if (way == Way::direct && partial_sums) refuse("way", "direct", "put or auto with partial_sums");
   if (way == Way::direct && force_puts) refuse("way", "direct", "put or auto with force_puts");
+  if (way == Way::direct && network) refuse("way", "direct", "put or auto between machines");
   in_range("num_sms", num_sms, 0, 1024);
   if (!(timeout > 0)) refuse("timeout", text(timeout), "more than 0 seconds, or infinity");
   in_range("symmetric_bytes", static_cast<long long>(symmetric_bytes), 0, 1LL << 42);
@@ -111,6 +112,7 @@ std::string Config::canonical() const {
   add("way", std::string(name_of(way)));
   add("partial_sums", text(static_cast<int>(partial_sums)));
   add("force_puts", text(static_cast<int>(force_puts)));
+  add("network", text(static_cast<int>(network)));
   add("symmetric_bytes", text(symmetric_bytes));
   return out;
 }

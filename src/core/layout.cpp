@@ -20,10 +20,11 @@ Shape shape_of(const Config& config, int ranks, int rank) {
   shape.answer_bytes = static_cast<std::int64_t>(config.answer_bytes());
   shape.symmetric_bytes = static_cast<std::int64_t>(config.symmetric_bytes);
   shape.put = config.way != Way::direct;
-  shape.direct = config.way != Way::put && !config.partial_sums && !config.force_puts;
+  const bool addressed = !config.force_puts && !config.network;
+  shape.direct = config.way != Way::put && !config.partial_sums && addressed;
   shape.by_rank = config.layout == Layout::ranked || config.partial_sums;
   shape.weights = shape.by_rank;
-  shape.staged = shape.put && config.force_puts;
+  shape.staged = shape.put && !addressed;
   return shape;
 }
 

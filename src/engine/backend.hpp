@@ -54,7 +54,7 @@ class Backend {
   virtual std::size_t mapped_bytes() const = 0;
 
   virtual void abort_waits() = 0;                   // from any thread
-  virtual void leave(Leaving why, int blamed) = 0;  // tells every peer; from any thread
+  virtual void leave(Leaving why, int blamed) = 0;  // tells every peer that can be told; from any thread
   virtual std::uint64_t farewell_of(int peer) const = 0;
   virtual std::uint64_t late_wakes() const = 0;
   virtual void observe_waits(int lane, void (*call)(void*, int, std::int64_t, std::int64_t),

@@ -5,6 +5,7 @@
 
 #include "engine/backend.hpp"
 #include "engine/cpu_team.hpp"
+#include "moelane/error.hpp"
 #include "protocol/combine_direct.hpp"
 #include "protocol/combine_put.hpp"
 #include "protocol/dispatch_direct.hpp"
@@ -30,7 +31,7 @@ class CpuBackend final : public Backend {
       waiters_.back()->aborted = &aborted_;
       const LaneLayout at(shape, l);
       lanes_.push_back({MemoryPeers(heaps_.bases.data(), world.rank(), world.size(), at.bell(),
-                                    !config.force_puts, waiters_.back().get()),
+                                    !config.force_puts, waiters_.back().get(), heaps_.far.get()),
                         at, placement, own});
     }
   }
@@ -99,7 +100,11 @@ class CpuBackend final : public Backend {
     const int me = lanes_.front().rank();
     for (int peer = 0; peer < lanes_.front().shape().ranks; ++peer) {
       if (peer == me) continue;
-      lanes_.front().transport.signal(peer, farewell(me), farewell_word(why, blamed), SignalOp::set);
+      try {
+        lanes_.front().transport.signal(peer, farewell(me), farewell_word(why, blamed), SignalOp::set);
+      } catch (const Error&) {
+        continue;  // the network refuses: this peer finds out by its bound
+      }
       for (const auto& lane : lanes_) lane.transport.ring(peer);
     }
   }

@@ -30,6 +30,7 @@ const char* expected_call(Stage stage) {
 
 Engine::Impl::Impl(World world_given, const Config& config_given, Placement placement_given)
     : world(std::move(world_given)), config(config_given), placement(std::move(placement_given)) {
+  config.network = config.network || !world.impl().all_near();
   config.validate(world.size());
   check(placement);
   compare_with_peers();
@@ -107,6 +108,11 @@ void Engine::Impl::fail(const Report& report, const char* call, int lane, std::u
   throw error;
 }
 
+void Engine::Impl::give_up(const Error& error) {
+  end(error.what());
+  backend->leave(Leaving::failed, -1);
+}
+
 void Engine::Impl::hear_news() {
   if (const auto news = backend->news()) fail(news->report, news->call, news->lane, news->step);
 }
@@ -115,6 +121,7 @@ void Engine::Impl::end(const std::string& sentence) {
   const std::lock_guard lock(mutex);
   if (!failed) why = sentence;
   failed = true;
+  world.impl().note_failure();
 }
 
 Input Engine::Impl::input_of(int lane, const char* call, const DispatchInput& in) {

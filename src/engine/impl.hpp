@@ -55,7 +55,7 @@ class Engine::Impl {
       begin_ns = now_ns();
       backend->observe_waits(lane, &Impl::on_wait, &context);
     }
-    const Report report = body();
+    const Report report = carried_out(body);
     if (traced) {
       backend->observe_waits(lane, nullptr, nullptr);
       trace({call, lane, step, -1, begin_ns, now_ns(), report.bytes});
@@ -63,6 +63,18 @@ class Engine::Impl {
     if (report.fault == Fault::none || !report.failed()) after();
     if (report.fault != Fault::none) fail(report, call, lane, step);
   }
+
+  // What `body` reports; a network that refuses throws instead, and ends the engine.
+  template <class Body>
+  Report carried_out(const Body& body) {
+    try {
+      return body();
+    } catch (const Error& error) {
+      give_up(error);
+      throw;
+    }
+  }
+  void give_up(const Error& error);
 
   // Throws what was reported, and ends the engine if it cannot go on.
   [[noreturn]] void fail(const Report& report, const char* call, int lane, std::uint64_t step);

@@ -16,9 +16,10 @@ namespace moelane::detail {
 // The heaps of all ranks as this rank addresses them: `bytes` zeroed bytes each, unmapped with the object.
 // The memory itself lives until the last rank has let go of it.
 struct Heaps {
-  std::vector<std::byte*> bases;  // [ranks], 4096-byte aligned
+  std::vector<std::byte*> bases;  // [ranks], 4096-byte aligned; null: on another machine
   std::size_t bytes = 0;          // of each
   std::shared_ptr<void> owner;    // whatever keeps them mapped
+  std::shared_ptr<Far> far;       // what carries puts to where no heap is mapped; null: all are
 };
 
 // The host side of a transport: membership, memory, and slow exchanges between ranks.
@@ -29,8 +30,9 @@ class WorldImpl {
   int rank() const { return rank_; }
   int size() const { return size_; }
   double timeout() const { return timeout_; }
-  // Spins and yields that suit this world's ranks and this machine's cores.
+  // Spins and yields that suit this machine's cores and those of the world's ranks that share them.
   void tune(Waiter& waiter) const;
+  virtual int ranks_here() const { return size_; }  // on this machine
 
   // Collective. The first `committed` bytes of this rank's heap are reserved at once, so that running out of
   // memory is an error here and not a signal later; the rest is reserved as it is touched.
@@ -39,6 +41,11 @@ class WorldImpl {
   virtual void all_gather(const void* mine, std::size_t bytes, void* all) = 0;
 
   void barrier();
+
+  // Whether every rank addresses every heap.
+  virtual bool all_near() const { return true; }
+  // An engine has failed here: peers may be gone, so the world's end waits for nobody.
+  virtual void note_failure() {}
 
   // Whether the heaps lie on GPUs; then put a barrier of all ranks on a stream.
   virtual bool on_gpu() const { return false; }

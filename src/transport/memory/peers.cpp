@@ -58,7 +58,12 @@ std::int64_t deadline_after(double seconds) {
   return now_ns() + static_cast<std::int64_t>(seconds * 1e9);
 }
 
+std::int64_t nap_between_looks(std::int64_t waited_ns) {
+  return std::clamp<std::int64_t>(waited_ns / 8, 50'000, 1'000'000);
+}
+
 void MemoryPeers::ring(int peer) const {
+  if (is_far(peer)) return;  // what sleeps there does not sleep for long
   const auto bell = bell_at(heaps_[peer], bell_);
   if (bell.load(order::kBellLoad) != 0 && bell.exchange(0, std::memory_order_seq_cst) != 0) {
     futex_wake(reinterpret_cast<std::uint32_t*>(heaps_[peer] + bell_));
@@ -66,6 +71,7 @@ void MemoryPeers::ring(int peer) const {
 }
 
 void MemoryPeers::signal(int peer, std::uint64_t word, std::uint64_t value, SignalOp op) const {
+  if (is_far(peer)) return far_->put_signal(peer, 0, nullptr, 0, word, value, op);
   const auto ref = word_at(heaps_[peer], word);
   if (op == SignalOp::set) {
     ref.store(value, order::kSignalStore);
@@ -77,6 +83,7 @@ void MemoryPeers::signal(int peer, std::uint64_t word, std::uint64_t value, Sign
 
 void MemoryPeers::put_signal(int peer, std::uint64_t offset, const void* source, std::size_t bytes,
                              std::uint64_t word, std::uint64_t value, SignalOp op) const {
+  if (is_far(peer)) return far_->put_signal(peer, offset, source, bytes, word, value, op);
   cpu::copy(heaps_[peer] + offset, source, bytes, cpu::Store::cached);
   signal(peer, word, value, op);
 }
@@ -89,9 +96,11 @@ void MemoryPeers::signal_many(std::uint64_t word, std::uint64_t value) const {
 Seen MemoryPeers::wait_until(const Wait& wait) const {
   std::byte* const heap = heaps_[rank_];
   const auto word = word_at(heap, wait.word);
+  progress();  // also when the signal is there: what others wait for may hang on it
   std::uint64_t seen = word.load(order::kWaitLoad);
   for (int i = 0; i < waiter_->spins && !reached(seen, wait.needed, wait.mask); ++i) {
     relax();
+    progress();
     seen = word.load(order::kWaitLoad);
   }
   if (reached(seen, wait.needed, wait.mask)) return {seen, Outcome::reached};
@@ -130,6 +139,7 @@ Seen MemoryPeers::wait_slowly(const Wait& wait) const {
   std::int64_t now = start;
   while (now - start < waiter_->yield_ns && now < waiter_->deadline_ns) {
     sched_yield();
+    progress();
     seen = word.load(order::kWaitLoad);
     if (reached(seen, wait.needed, wait.mask)) return {seen, Outcome::reached};
     const Outcome why = otherwise();
@@ -144,7 +154,7 @@ Seen MemoryPeers::wait_slowly(const Wait& wait) const {
     seen = word.load(order::kLastLook);
     Outcome why = Outcome::reached;
     const bool there = reached(seen, wait.needed, wait.mask);
-    if (there && by_clock) waiter_->late_wakes.fetch_add(1, std::memory_order_relaxed);
+    if (there && by_clock && far_ == nullptr) waiter_->late_wakes.fetch_add(1, std::memory_order_relaxed);
     if (!there) why = otherwise();
     if (!there && why == Outcome::reached) {
       if (reached(seen, wait.needed, wait.mask)) break;
@@ -155,9 +165,12 @@ Seen MemoryPeers::wait_slowly(const Wait& wait) const {
       bell.store(0, std::memory_order_relaxed);
       return {seen, why};
     }
-    const std::int64_t nap = std::min(waiter_->nap_ns, waiter_->deadline_ns - now);
+    // Messages ring no bell: the longer the wait already is, the longer each nap may be.
+    const std::int64_t most = far_ == nullptr ? waiter_->nap_ns : nap_between_looks(now - start);
+    const std::int64_t nap = std::min(most, waiter_->deadline_ns - now);
     futex_wait(reinterpret_cast<std::uint32_t*>(heap + bell_), tag_of(wait.word), nap);
     by_clock = bell.load(std::memory_order_relaxed) != 0;
+    progress();
   }
   bell.store(0, std::memory_order_relaxed);
   return {seen, Outcome::reached};

@@ -4,23 +4,33 @@
 #include <cstdint>
 
 #include "core/layout.hpp"
+#include "transport/memory/far.hpp"
 #include "transport/memory/waiter.hpp"
 #include "transport/transport.hpp"
 
 namespace moelane {
 
-// The handle of both CPU transports: every peer's heap is mapped into this address space. Signals are strong:
-// one store publishes all that was written before. A waiter that sleeps leaves the name of its word in the
-// lane's bell, and only the signal of that word rings it.
+// The handle of all CPU transports. Most peers' heaps, or all, are mapped into this address space: there one
+// store publishes all that was written before. The others are reached by messages, which every wait drives.
+// Signals are strong. A waiter that sleeps leaves the name of its word in the lane's bell, and only the
+// signal of that word rings it; one that messages may reach naps for a moment at most.
 class MemoryPeers {
  public:
   static constexpr bool kStrong = true;
 
-  // `heaps`: base of every rank's heap, alive as long as the handle. `bell`: offset of the lane's bell (32
-  // bits). `addressable` false hides the peers' heaps from the protocol, which then sends everything by puts.
+  // `heaps`: base of every rank's heap, null where none is mapped, alive as long as the handle. `bell`:
+  // offset of the lane's bell (32 bits). `addressable` false hides the peers' heaps from the protocol, which
+  // then sends everything by puts. `far`: what carries puts where no heap is mapped, or (hidden) to all
+  // peers; null where all are mapped.
   MemoryPeers(std::byte* const* heaps, int rank, int ranks, std::uint64_t bell, bool addressable,
-              Waiter* waiter)
-      : heaps_(heaps), bell_(bell), waiter_(waiter), rank_(rank), ranks_(ranks), addressable_(addressable) {}
+              Waiter* waiter, Far* far = nullptr)
+      : heaps_(heaps),
+        bell_(bell),
+        waiter_(waiter),
+        far_(far),
+        rank_(rank),
+        ranks_(ranks),
+        addressable_(addressable) {}
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
@@ -37,10 +47,17 @@ class MemoryPeers {
 
  private:
   Seen wait_slowly(const Wait& wait) const;
+  bool is_far(int peer) const {
+    return far_ != nullptr && peer != rank_ && (!addressable_ || heaps_[peer] == nullptr);
+  }
+  void progress() const {
+    if (far_ != nullptr) far_->progress();
+  }
 
   std::byte* const* heaps_;
   std::uint64_t bell_;
   Waiter* waiter_;
+  Far* far_;
   int rank_, ranks_;
   bool addressable_;
 };

@@ -23,4 +23,7 @@ std::int64_t now_ns();  // CLOCK_MONOTONIC
 // A deadline `seconds` from now; infinity gives INT64_MAX.
 std::int64_t deadline_after(double seconds);
 
+// How long one who has waited for `waited_ns` and must look for messages may sleep before the next look.
+std::int64_t nap_between_looks(std::int64_t waited_ns);
+
 }  // namespace moelane

@@ -31,7 +31,7 @@ void WorldImpl::tune(Waiter& waiter) const {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-  waiter.spins = size_ <= cores ? 2000 : 0;
+  waiter.spins = ranks_here() <= cores ? 2000 : 0;
   waiter.yield_ns = 100'000;
 }
 
