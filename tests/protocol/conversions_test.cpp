@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "cpu/convert.hpp"
-#include "random.hpp"
-#include "reference.hpp"
-#include "toy_expert.hpp"
+#include "reference/reference.hpp"
+#include "reference/toy_expert.hpp"
+#include "routing/random.hpp"
 
 namespace moelane::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "reference.hpp"
+#include "reference/reference.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <set>
 
-#include "routing.hpp"
+#include "routing/routing.hpp"
 
 // The judge itself: the reference by hand, and that it sees what is wrong.
 namespace moelane::tools {

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "random.hpp"
-#include "routing.hpp"
-#include "workload.hpp"
+#include "routing/random.hpp"
+#include "routing/routing.hpp"
+#include "routing/workload.hpp"
 
 namespace moelane::test {
 

@@ -1,7 +1,7 @@
 #include <cstring>
 
+#include "reference/toy_expert.hpp"
 #include "support/player.hpp"
-#include "toy_expert.hpp"
 
 // What the tensors of a step have to hold, byte for byte.
 namespace moelane::test {

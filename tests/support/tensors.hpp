@@ -10,7 +10,7 @@
 
 #include "moelane/tensor.hpp"
 #include "moelane/world.hpp"
-#include "random.hpp"
+#include "routing/random.hpp"
 
 namespace moelane::test {
 

@@ -1,4 +1,4 @@
-#include "cards.hpp"
+#include "machine/cards.hpp"
 
 #include <gtest/gtest.h>
 

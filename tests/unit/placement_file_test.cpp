@@ -1,4 +1,4 @@
-#include "placement_file.hpp"
+#include "routing/placement_file.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "moelane/error.hpp"
-#include "routing.hpp"
+#include "routing/routing.hpp"
 
 namespace moelane::tools {
 namespace {

@@ -1,5 +1,5 @@
 // Random values, drawn routing, and what a specification may be.
-#include "routing.hpp"
+#include "routing/routing.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "moelane/error.hpp"
-#include "random.hpp"
+#include "routing/random.hpp"
 
 namespace moelane::tools {
 namespace {

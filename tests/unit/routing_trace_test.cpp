@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "moelane/error.hpp"
-#include "routing.hpp"
+#include "routing/routing.hpp"
 #include "support/traces.hpp"
 
 namespace moelane::tools {

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "run/calls.hpp"
+
+namespace moelane::tools {
+
+struct CardBenchContext {
+  const Options& options;
+  Engine& engine;
+  World& world;
+  const Place& place;
+  const std::vector<StepBuffers>& buffers;  // by set; lanes take turns
+};
+
+// What bench measures of ranks on cards beside its steps, by phase: "us_events", the median of the slowest
+// rank's time between an event before the call and one after it; and "launch_us", the median of the host's
+// time for a call that is put on the stream without a graph (split: the dearer half), on the slowest rank.
+// Collective.
+nlohmann::json measure_events_and_launches(const CardBenchContext& context);
+
+}  // namespace moelane::tools

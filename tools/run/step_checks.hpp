@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/session.hpp"
+#include "moelane/placement.hpp"
+#include "run/buffers.hpp"
+
+namespace moelane::tools {
+
+// Compares what one rank got in a step with the reference, byte for byte, and adds it to the rank's report:
+// digests, loads, and differences, of which the first becomes a sentence that says `where`.
+class StepChecks {
+ public:
+  StepChecks(const Options& options, const Placement& placement, int rank, RankReport& report)
+      : options_(options), placement_(placement), rank_(rank), report_(report) {}
+
+  void dispatch(const std::string& where, const std::vector<GroupStep>& groups, const StepBuffers& buffers);
+  // `old`: what the output held before, dense, to accumulate on; or null.
+  void combine(const std::string& where, const GroupStep& own, const std::byte* old,
+               const StepBuffers& buffers);
+
+ private:
+  void count(const Difference& difference, const std::string& where, const char* what);
+
+  const Options& options_;
+  const Placement& placement_;
+  int rank_;
+  RankReport& report_;
+};
+
+}  // namespace moelane::tools
