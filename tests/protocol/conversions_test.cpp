@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "cpu/convert.hpp"
-#include "reference/reference.hpp"
+#include "reference/expected_combine.hpp"
 #include "reference/toy_expert.hpp"
 #include "routing/random.hpp"
 

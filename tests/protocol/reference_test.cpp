@@ -1,5 +1,3 @@
-#include "reference/reference.hpp"
-
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,6 +6,9 @@
 #include <cstring>
 #include <set>
 
+#include "reference/compare_dispatch.hpp"
+#include "reference/expected_combine.hpp"
+#include "reference/expected_dispatch.hpp"
 #include "routing/routing.hpp"
 
 // The judge itself: the reference by hand, and that it sees what is wrong.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "moelane/engine.hpp"
-#include "reference/reference.hpp"
+#include "reference/expected_dispatch.hpp"
 #include "support/fleet.hpp"
 #include "support/gpu_ranks.hpp"
 #include "support/scene.hpp"

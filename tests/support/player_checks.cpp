@@ -1,5 +1,7 @@
 #include <cstring>
 
+#include "reference/compare_dispatch.hpp"
+#include "reference/expected_combine.hpp"
 #include "reference/toy_expert.hpp"
 #include "support/player.hpp"
 

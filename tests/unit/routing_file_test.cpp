@@ -15,6 +15,7 @@
 
 #include "moelane/error.hpp"
 #include "routing/routing.hpp"
+#include "routing/safetensors_routing.hpp"
 
 namespace moelane::tools {
 namespace {

@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "cpu/rows.hpp"
+#include "moelane/error.hpp"
+#include "reference/expected_combine.hpp"
 #include "reference/toy_expert.hpp"
 #include "run/timing.hpp"
 
@@ -17,12 +19,12 @@ namespace {
 // there are.
 class AllToAll {
  public:
-  AllToAll(const BaselineContext& c, bool padded)
+  AllToAll(const BaselineInput& c, bool padded)
       : c_(c),
-        config_(c.options.config),
+        config_(c.rank.options.config),
         padded_(padded),
-        me_(c.world.rank()),
-        ranks_(c.options.ranks),
+        me_(c.rank.world.rank()),
+        ranks_(c.rank.options.ranks),
         experts_(config_.experts),
         row_(config_.row_bytes() + config_.scale_row_bytes()),
         answer_(static_cast<std::size_t>(config_.hidden) * size_of(config_.combine_dtype)),
@@ -32,21 +34,21 @@ class AllToAll {
   // Packs the own rows by expert, then every rank fetches the blocks of its experts.
   void dispatch() {
     pack();
-    c_.world.barrier();
+    c_.rank.world.barrier();
     for (int source = 0; source < ranks_; ++source) {
-      for (const std::int32_t e : c_.placement.experts_of(me_)) {
+      for (const std::int32_t e : c_.rank.placement.experts_of(me_)) {
         cpu::copy(received(source, e, row_), packed(source, e, row_), rows_in(source, e) * row_,
                   cpu::Store::stream);
       }
     }
     cpu::store_fence();
-    c_.world.barrier();
+    c_.rank.world.barrier();
   }
 
   // The experts, outside of the timed part: rows that were received, answers beside them.
   void experts() {
     for (int source = 0; source < ranks_; ++source) {
-      for (const std::int32_t e : c_.placement.experts_of(me_)) {
+      for (const std::int32_t e : c_.rank.placement.experts_of(me_)) {
         for (std::size_t i = 0; i < static_cast<std::size_t>(counts(source)[e]); ++i) {
           const std::byte* row = received(source, e, row_) + i * row_;
           toy_expert(config_, e, row, config_.scale_columns > 0 ? row + config_.row_bytes() : nullptr,
@@ -54,13 +56,13 @@ class AllToAll {
         }
       }
     }
-    c_.world.barrier();
+    c_.rank.world.barrier();
   }
 
   // Every rank fetches the answers to its rows, then sums them.
   void combine(std::vector<std::byte>& out) {
     for (int e = 0; e < experts_; ++e) {
-      const std::int32_t home = c_.placement.rank_of()[static_cast<std::size_t>(e)];
+      const std::int32_t home = c_.rank.placement.rank_of()[static_cast<std::size_t>(e)];
       cpu::copy(returned(e), answers_at(home, me_, e), rows_in(me_, e) * answer_, cpu::Store::stream);
     }
     cpu::store_fence();
@@ -86,7 +88,7 @@ class AllToAll {
       cpu::weighted_sum(args);
     }
     cpu::store_fence();
-    c_.world.barrier();
+    c_.rank.world.barrier();
   }
 
   std::size_t out_row() const {
@@ -101,7 +103,7 @@ class AllToAll {
   // both ways: what a rank packed (later: answers that came back), what it received, and the answers it made.
   std::size_t block() const { return u(config_.max_tokens) * std::max(row_, answer_); }
   std::size_t area() const {
-    return u(std::max(experts_, ranks_ * c_.placement.max_local_experts())) * block();
+    return u(std::max(experts_, ranks_ * c_.rank.placement.max_local_experts())) * block();
   }
   std::byte* area_of(int rank, int which) const {
     return c_.arena.base + c_.begin + u(ranks_) * u(experts_) * 4 + (u(rank) * 3 + u(which)) * area();
@@ -126,7 +128,7 @@ class AllToAll {
   // send no more than experts * max_tokens rows to the experts of all ranks.
   std::size_t received_row(int home, int source, int e) const {
     std::size_t row = 0;
-    for (const std::int32_t earlier : c_.placement.experts_of(home)) {
+    for (const std::int32_t earlier : c_.rank.placement.experts_of(home)) {
       for (int s = 0; s < ranks_; ++s) {
         if (earlier == e && s == source) return row;
         row += rows_in(s, earlier);
@@ -168,7 +170,7 @@ class AllToAll {
     cpu::store_fence();
   }
 
-  const BaselineContext& c_;
+  const BaselineInput& c_;
   const Config& config_;
   bool padded_;
   int me_, ranks_, experts_;
@@ -177,23 +179,24 @@ class AllToAll {
   std::vector<std::int32_t> places_;
 };
 
-nlohmann::json time_one(const BaselineContext& c, const char* name, bool padded, int repeats) {
+nlohmann::json time_one(const BaselineInput& c, const char* name, bool padded, int repeats) {
   AllToAll way(c, padded);
-  std::vector<std::byte> out(static_cast<std::size_t>(c.options.config.max_tokens) * way.out_row());
+  std::vector<std::byte> out(static_cast<std::size_t>(c.rank.options.config.max_tokens) * way.out_row());
   std::vector<double> dispatch_us, combine_us, both;
   for (int i = 0; i <= repeats; ++i) {
-    const double d = slowest_us(c.world, [&] { way.dispatch(); });
+    const double d = slowest_us(c.rank.world, [&] { way.dispatch(); });
     way.experts();
-    const double r = slowest_us(c.world, [&] { way.combine(out); });
+    const double r = slowest_us(c.rank.world, [&] { way.combine(out); });
     if (i == 0) continue;  // maps the pages
     dispatch_us.push_back(d);
     combine_us.push_back(r);
     both.push_back(d + r);
   }
-  const auto expected = expected_combine(c.options.config, c.placement.rank_of(), way.own(), nullptr, {});
+  const auto expected =
+      expected_combine(c.rank.options.config, c.rank.placement.rank_of(), way.own(), nullptr, {});
   if (std::memcmp(expected.data(), out.data(), expected.size()) != 0) {
     throw Error(ErrorKind::transport,
-                fmt::format("baseline '{}' gave a wrong result on rank {}", name, c.world.rank()));
+                fmt::format("baseline '{}' gave a wrong result on rank {}", name, c.rank.world.rank()));
   }
   return {{"name", name},
           {"us", {{"median", median(both)}}},
@@ -217,7 +220,7 @@ std::size_t baseline_bytes(const Options& o, const Placement& placement) {
   return n * e * 4 + n * 3 * blocks * static_cast<std::size_t>(c.max_tokens) * row;
 }
 
-nlohmann::json measure_baselines(const BaselineContext& c) {
+nlohmann::json measure_baselines(const BaselineInput& c) {
   nlohmann::json list = nlohmann::json::array();
   list.push_back(time_one(c, "all-to-all, every padding row", true, std::min(c.repeats, 3)));
   list.push_back(time_one(c, "all-to-all, exact counts, a row per expert", false, c.repeats));

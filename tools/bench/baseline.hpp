@@ -1,19 +1,18 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
-#include "bench/bench_plan.hpp"
-#include "run/buffers.hpp"
+#include "launch/run_ranks.hpp"
+#include "run/rank_context.hpp"
 
 namespace moelane::tools {
 
-struct BaselineContext {
-  const Options& options;
-  const Placement& placement;
+struct BaselineInput {
+  RankContext& rank;
   const Arena& arena;
   std::size_t begin;                     // first byte of the arena that is free for baselines
   const std::vector<GroupStep>& groups;  // of one step
-  World& world;
   int repeats;
 };
 
@@ -22,6 +21,6 @@ std::size_t baseline_bytes(const Options& options, const Placement& placement);
 
 // Times the standard ways over the same shared memory, with the same routing and toy experts, and checks that
 // their result is the right one, bit for bit: a list of {name, us: {median}, dispatch_us, combine_us}.
-nlohmann::json measure_baselines(const BaselineContext& context);
+nlohmann::json measure_baselines(const BaselineInput& input);
 
 }  // namespace moelane::tools

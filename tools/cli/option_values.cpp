@@ -4,8 +4,8 @@
 #include <limits>
 #include <map>
 
+#include "cli/text.hpp"
 #include "moelane/error.hpp"
-#include "routing/routing_input.hpp"
 
 namespace moelane::tools {
 
@@ -13,7 +13,8 @@ void refuse(const std::string& flag, const std::string& value, const std::string
   throw Error(ErrorKind::argument, fmt::format("{} is {}, allowed is {}", flag, quote(value), allowed));
 }
 
-double positive(const std::string& flag, const std::string& text, const std::string& of_what, bool endless) {
+double positive_number(const std::string& flag, const std::string& text, const std::string& of_what,
+                       bool endless) {
   if (endless && text == "inf") return std::numeric_limits<double>::infinity();
   double value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -28,18 +29,19 @@ TokenRange token_range(const std::string& flag, const std::string& text) {
   constexpr int kMost = (1 << 22) - 1;
   const std::size_t dots = text.find("..");
   TokenRange range;
-  range.low = whole<int>(flag, text.substr(0, dots), 0, kMost);
-  range.high = dots == std::string::npos ? range.low : whole<int>(flag, text.substr(dots + 2), 0, kMost);
+  range.low = whole_number<int>(flag, text.substr(0, dots), 0, kMost);
+  range.high =
+      dots == std::string::npos ? range.low : whole_number<int>(flag, text.substr(dots + 2), 0, kMost);
   if (range.low > range.high) refuse(flag, text, "a number, or A..B with A no larger than B");
   return range;
 }
 
-Fault fault_of(const std::string& text) {
+Injection injection_of(const std::string& text) {
   const std::string allowed = "die:RANK@STEP or stall:RANK@STEP:SECONDS (steps from 1)";
-  Fault fault;
+  Injection injection;
   std::string rest;
   if (text.starts_with("die:")) {
-    fault.die = true;
+    injection.die = true;
     rest = text.substr(4);
   } else if (text.starts_with("stall:")) {
     rest = text.substr(6);
@@ -47,13 +49,14 @@ Fault fault_of(const std::string& text) {
     refuse("--inject", text, allowed);
   }
   const std::size_t at = rest.find('@'), colon = rest.find(':');
-  if (at == std::string::npos || (colon == std::string::npos) != fault.die || colon < at) {
+  if (at == std::string::npos || (colon == std::string::npos) != injection.die || colon < at) {
     refuse("--inject", text, allowed);
   }
-  fault.rank = whole<int>("RANK of --inject", rest.substr(0, at), 0, 1023);
-  fault.step = whole<int>("STEP of --inject", rest.substr(at + 1, colon - (at + 1)), 1, 1 << 30);
-  if (!fault.die) fault.seconds = positive("SECONDS of --inject", rest.substr(colon + 1), "seconds", false);
-  return fault;
+  injection.rank = whole_number<int>("RANK of --inject", rest.substr(0, at), 0, 1023);
+  injection.step = whole_number<int>("STEP of --inject", rest.substr(at + 1, colon - (at + 1)), 1, 1 << 30);
+  if (!injection.die)
+    injection.seconds = positive_number("SECONDS of --inject", rest.substr(colon + 1), "seconds", false);
+  return injection;
 }
 
 void check_config(const Config& config, int ranks) {

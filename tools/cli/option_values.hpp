@@ -14,7 +14,7 @@ namespace moelane::tools {
 [[noreturn]] void refuse(const std::string& flag, const std::string& value, const std::string& allowed);
 
 template <class N>
-N whole(const std::string& flag, const std::string& text, N low, N high) {
+N whole_number(const std::string& flag, const std::string& text, N low, N high) {
   N value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
@@ -24,13 +24,14 @@ N whole(const std::string& flag, const std::string& text, N low, N high) {
 }
 
 // Above 0 and up to a million; "inf" too where `endless`.
-double positive(const std::string& flag, const std::string& text, const std::string& of_what, bool endless);
+double positive_number(const std::string& flag, const std::string& text, const std::string& of_what,
+                       bool endless);
 
 // N or A..B.
 TokenRange token_range(const std::string& flag, const std::string& text);
 
 // die:RANK@STEP or stall:RANK@STEP:SECONDS.
-Fault fault_of(const std::string& text);
+Injection injection_of(const std::string& text);
 
 // Config::validate, but with the names of flags.
 void check_config(const Config& config, int ranks);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "moelane/config.hpp"
@@ -12,7 +11,7 @@ namespace moelane::tools {
 enum class Command { run, bench, plan, doctor };
 
 // A rank that misbehaves before the dispatch of a step (from 1): die:RANK@STEP or stall:RANK@STEP:SECONDS.
-struct Fault {
+struct Injection {
   bool die = false;
   int rank = -1, step = 0;
   double seconds = 0;
@@ -39,7 +38,7 @@ struct Options {
   int warmup = 2;  // bench
   bool baseline = false;
   double memory_gbs = 20, link_gbs = 450;  // plan: bandwidths of a rank
-  Fault fault;
+  Injection injection;
   std::uint64_t seed = 1;
   std::string json, trace;
   bool quiet = false;
@@ -49,9 +48,5 @@ struct Options {
   bool on_cards() const { return transport == "peer"; }
   bool threads() const { return transport == "threads" || (on_cards() && !processes && !launched); }
 };
-
-// Reads the command line. Throws Error(argument) with one sentence for whatever is wrong with it; nothing is
-// returned when help or the version was asked for and printed.
-std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace moelane::tools

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "cli/option_values.hpp"
-#include "machine/machine.hpp"
+#include "machine/software.hpp"
 #include "moelane/error.hpp"
 #include "transport/mpi/load.hpp"
 
@@ -52,19 +52,19 @@ Launcher find_launcher() {
                   seen.empty() ? "missing" : seen));
 }
 
-void unless_set(const char* variable, const char* value) { setenv(variable, value, 0); }
+void set_unless_given(const char* variable, const char* value) { setenv(variable, value, 0); }
 
 }  // namespace
 
-std::optional<MpiPlace> mpi_place() {
+std::optional<LaunchedRank> rank_under_mpirun() {
   for (const auto& [rank, size] :
        {std::pair{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, std::pair{"PMI_RANK", "PMI_SIZE"}}) {
     const char *mine = std::getenv(rank), *all = std::getenv(size);
     if (mine == nullptr || all == nullptr) continue;
-    MpiPlace place;
-    place.size = whole(size, std::string(all), 1, 1024);
-    place.rank = whole(rank, std::string(mine), 0, place.size - 1);
-    return place;
+    LaunchedRank launched;
+    launched.size = whole_number(size, std::string(all), 1, 1024);
+    launched.rank = whole_number(rank, std::string(mine), 0, launched.size - 1);
+    return launched;
   }
   return std::nullopt;
 }
@@ -77,10 +77,11 @@ void start_mpi_ranks(int ranks, const std::vector<std::string>& arguments) {
     // say it says itself.
     words.insert(words.end(), {"--oversubscribe", "--bind-to", "none", "--quiet"});
     if (geteuid() == 0) {  // in a container, say
-      unless_set("OMPI_ALLOW_RUN_AS_ROOT", "1");
-      unless_set("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+      set_unless_given("OMPI_ALLOW_RUN_AS_ROOT", "1");
+      set_unless_given("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     }
-    unless_set("OMPI_MCA_btl", "^uct");  // warns or fails where there is no InfiniBand, and is not needed
+    set_unless_given("OMPI_MCA_btl",
+                     "^uct");  // warns or fails where there is no InfiniBand, and is not needed
   }
   char self[4096] = {};
   if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) {

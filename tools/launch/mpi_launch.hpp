@@ -7,10 +7,10 @@
 namespace moelane::tools {
 
 // The rank and size that an MPI launcher gave this process in its environment, if one did.
-struct MpiPlace {
+struct LaunchedRank {
   int rank = 0, size = 1;
 };
-std::optional<MpiPlace> mpi_place();
+std::optional<LaunchedRank> rank_under_mpirun();
 
 // Runs this program again, with the same arguments, as `ranks` ranks on this machine: replaces the process by
 // mpirun, whose exit code is that of the ranks. Throws Error(transport) when there is no launcher that a

@@ -1,3 +1,5 @@
+#include "machine/gpu_facts.hpp"
+
 #include <fmt/format.h>
 
 #include <exception>
@@ -5,7 +7,6 @@
 
 #include "gpu/device.hpp"
 #include "machine/cards.hpp"
-#include "machine/machine.hpp"
 
 namespace moelane::tools {
 namespace {

@@ -1,3 +1,5 @@
+#include "machine/software.hpp"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,8 +14,6 @@
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include "machine/machine.hpp"
 
 namespace moelane::tools {
 namespace {

@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "cli/option_values.hpp"
+#include "cli/text.hpp"
 #include "moelane/heap.hpp"
-#include "plan/plan_moves.hpp"
-#include "report/report.hpp"
-#include "run/buffers.hpp"
-#include "run/rank_run.hpp"
+#include "plan/way_costs.hpp"
+#include "report/output_file.hpp"
+#include "report/result.hpp"
+#include "routing/placement_file.hpp"
+#include "run/step_buffers.hpp"
 
 namespace moelane::tools {
 namespace {
@@ -74,8 +78,8 @@ json compose_plan(const Options& o, const Config& c, const Placement& placement,
   out["link_gbs"] = o.link_gbs;
   const bool could = c.way != Way::put && !c.partial_sums && !c.force_puts;
   out["way"] = could && !o.split ? "direct" : "put";
-  if (!c.partial_sums) out["ways"]["direct"] = moves_by(true, o, traffic);
-  out["ways"]["put"] = moves_by(false, o, traffic);
+  if (!c.partial_sums) out["ways"]["direct"] = way_costs(true, o, traffic);
+  out["ways"]["put"] = way_costs(false, o, traffic);
   return out;
 }
 
@@ -106,7 +110,7 @@ void print_memory(const Options& o, const json& plan) {
        "one input and output of max-tokens tokens");
 }
 
-void print_moves(const Options& o, const json& plan) {
+void print_costs(const Options& o, const json& plan) {
   const bool uniform = o.routing == "uniform";
   const json& load = plan.at("load");
   fmt::print(
@@ -144,7 +148,7 @@ void print_moves(const Options& o, const json& plan) {
 
 int plan(const Options& o) {
   const auto routing = open_routing(o.routing, o.config.experts, o.config.topk, o.seed);
-  const Placement placement = placement_of(o);
+  const Placement placement = open_placement(o.placement, o.config.experts, o.ranks);
   Config config = o.config;
   config.symmetric_bytes = symmetric_bytes(o, placement.max_local_experts(), 1);
   check_config(config, o.ranks);
@@ -156,7 +160,7 @@ int plan(const Options& o) {
         "moelane plan: {} ranks, DP groups of {}, {} experts, top-{}, hidden {}, at most {} tokens a group\n",
         o.ranks, c.tp_size, c.experts, c.topk, c.hidden, c.max_tokens);
     print_memory(o, result);
-    print_moves(o, result);
+    print_costs(o, result);
   }
   if (!o.json.empty()) write_json("--json", o.json, result);
   return 0;

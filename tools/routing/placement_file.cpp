@@ -6,8 +6,10 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "cli/text.hpp"
 #include "moelane/error.hpp"
-#include "routing/routing_input.hpp"
+#include "routing/input_file.hpp"
+#include "routing/strict_json.hpp"
 
 namespace moelane::tools {
 namespace {
@@ -63,6 +65,11 @@ std::vector<std::int32_t> read_placement(const std::string& path, int experts, i
     throw Error(ErrorKind::argument,
                 fmt::format("placement file {} does not fit in memory", quote(path, 200)));
   }
+}
+
+Placement open_placement(const std::string& spec, int experts, int ranks) {
+  if (spec == "contiguous") return Placement::even(experts, ranks);
+  return Placement::table(read_placement(spec, experts, ranks), ranks);
 }
 
 }  // namespace moelane::tools

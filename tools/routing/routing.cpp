@@ -13,8 +13,14 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/text.hpp"
 #include "moelane/error.hpp"
-#include "routing/routing_sources.hpp"
+#include "routing/drawn_routing.hpp"
+#include "routing/esft_trace.hpp"
+#include "routing/expert_counts.hpp"
+#include "routing/input_file.hpp"
+#include "routing/recorded_routing.hpp"
+#include "routing/safetensors_routing.hpp"
 
 namespace moelane::tools {
 namespace {
@@ -22,46 +28,6 @@ namespace {
 // Far above any model; they bound what tables and one token's draw can cost.
 constexpr int max_experts = 1 << 20;
 constexpr int max_topk = 1024;
-
-class RecordedRouting final : public RoutingSource {
- public:
-  RecordedRouting(Routing routing, std::string description)
-      : routing_(std::move(routing)), description_(std::move(description)) {}
-
-  Routing draw(int step, int group, int groups, int tokens) const override {
-    check_draw(step, group, groups, tokens);
-    const auto k = static_cast<std::size_t>(routing_.topk);
-    const auto available = static_cast<std::uint64_t>(routing_.tokens);
-    const std::uint64_t turn = static_cast<std::uint64_t>(step) * static_cast<std::uint64_t>(groups) +
-                               static_cast<std::uint64_t>(group);
-    // Both factors below 2^31: the product cannot overflow.
-    std::uint64_t token = (turn % available) * (static_cast<std::uint64_t>(tokens) % available) % available;
-    Routing result{tokens, routing_.topk, {}, {}};
-    result.ids.reserve(static_cast<std::size_t>(tokens) * k);
-    result.weights.reserve(static_cast<std::size_t>(tokens) * k);
-    for (auto left = static_cast<std::uint64_t>(tokens); left > 0; token = 0) {
-      const std::uint64_t run = std::min(left, available - token);
-      append(result.ids, routing_.ids, token * k, run * k);
-      append(result.weights, routing_.weights, token * k, run * k);
-      left -= run;
-    }
-    return result;
-  }
-
-  std::string description() const override { return description_; }
-  std::int64_t tokens_available() const override { return routing_.tokens; }
-
- private:
-  template <typename Value>
-  static void append(std::vector<Value>& to, const std::vector<Value>& from, std::size_t first,
-                     std::size_t count) {
-    const Value* begin = from.data() + first;
-    to.insert(to.end(), begin, begin + count);
-  }
-
-  Routing routing_;
-  std::string description_;
-};
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::argument, sentence); }
 
@@ -112,7 +78,7 @@ std::unique_ptr<RoutingSource> open_file(const std::string& spec, int experts, i
   }
   const auto recorded = [&](Routing routing, std::string_view format) {
     std::string description = fmt::format("{} tokens of {} ({})", routing.tokens, quote(path, 200), format);
-    return std::make_unique<RecordedRouting>(std::move(routing), std::move(description));
+    return recorded_source(std::move(routing), std::move(description));
   };
   if (safetensors) return recorded(read_safetensors_routing(file, experts, topk), "safetensors");
   if ((first >= '0' && first <= '9') || first == '-') {
@@ -124,12 +90,17 @@ std::unique_ptr<RoutingSource> open_file(const std::string& spec, int experts, i
 
 }  // namespace
 
-void refuse_id(const InputFile& file, std::string_view where, std::int64_t id, int experts) {
-  file.refuse(fmt::format("{} is {}, must be -1 or an expert number from 0 to {}", where, id, experts - 1));
-}
-
-void refuse_weight(const InputFile& file, std::string_view where, double weight) {
-  file.refuse(fmt::format("{} is {}, must be finite in float32", where, weight));
+void RoutingSource::check_draw(int step, int group, int groups, int tokens) {
+  if (step < 0) {
+    throw Error(ErrorKind::argument, fmt::format("routing step is {}, must be 0 or more", step));
+  }
+  if (group < 0 || group >= groups) {
+    throw Error(ErrorKind::argument,
+                fmt::format("routing group is {}, must be from 0 to below the {} groups", group, groups));
+  }
+  if (tokens < 0) {
+    throw Error(ErrorKind::argument, fmt::format("routing tokens is {}, must be 0 or more", tokens));
+  }
 }
 
 std::unique_ptr<RoutingSource> open_routing(const std::string& spec, int experts, int topk,

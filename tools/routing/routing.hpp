@@ -33,20 +33,22 @@ class RoutingSource {
   // How many tokens there are before they repeat; -1: unlimited (drawn). A file's token (step * groups +
   // group) * tokens + i, modulo this number, is token i of a group.
   virtual std::int64_t tokens_available() const { return -1; }
+
+ protected:
+  // Throws Error(argument) unless these are what draw() allows.
+  static void check_draw(int step, int group, int groups, int tokens);
 };
 
 // Opens what `spec` names:
+//
 //   uniform     topk distinct experts, all equally likely
-//   zipf:S      topk distinct experts; popularity falls with rank^-S (S finite, >= 0); the seed chooses the
-//   ranks FILE        safetensors with topk_ids [N, topk] (I32, I64) and topk_weights [N, topk] (F32, F16,
-//   BF16, F64);
+//   zipf:S      topk distinct experts; popularity falls with rank^-S (S finite, >= 0); the seed chooses ranks
+//   FILE        safetensors with topk_ids (I32, I64) and topk_weights (F32, F16, BF16, F64), both [N, topk];
 //               an ESFT text trace (topk 6); or a JSON of expert counts, from which routing is drawn
 //   FILE#a/b/c  one set of counts in a JSON that holds several
+//
 // If topk > experts, an expert is repeated only once all others are used as often. Throws Error(argument).
 std::unique_ptr<RoutingSource> open_routing(const std::string& spec, int experts, int topk,
                                             std::uint64_t seed);
-
-// Writes `routing` so that open_routing can read it (I32 and F32). Throws Error(argument).
-void write_safetensors_routing(const std::string& path, const Routing& routing);
 
 }  // namespace moelane::tools

@@ -10,6 +10,9 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/text.hpp"
+#include "routing/strict_json.hpp"
+
 namespace moelane::tools {
 namespace {
 

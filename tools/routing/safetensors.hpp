@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "routing/routing_input.hpp"
+#include "routing/input_file.hpp"
 
 namespace moelane::tools {
 

@@ -9,7 +9,8 @@
 namespace moelane::tools {
 namespace {
 
-constexpr std::uint64_t kTokens = stream::first_free, kRows = kTokens + 1, kScales = kTokens + 2;
+constexpr std::uint64_t kTokens = stream::first_free, kRows = kTokens + 1, kScales = kTokens + 2,
+                        kOldOutput = kTokens + 64;
 
 // Finite elements of either sign with all bits of the fraction random, near enough to 1 that no sum of the
 // toy experts' rows overflows fp16, and never 0, so that a missing element cannot pass for one.
@@ -93,6 +94,21 @@ GroupStep Workload::make(int step, int group) const {
   made.scales.resize(tokens * config_.scale_row_bytes());
   fill_scales(config_.scale_bytes, Random(seed_, s, g, kScales), made.scales);
   return made;
+}
+
+std::vector<std::byte> Workload::old_output(int step, int group) const {
+  const std::size_t size = size_of(config_.out_dtype);
+  std::vector<std::byte> out(static_cast<std::size_t>(config_.max_tokens) *
+                             static_cast<std::size_t>(config_.hidden) * size);
+  Random random(seed_, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(group), kOldOutput);
+  for (std::size_t at = 0; at < out.size(); at += size) {
+    const auto bits = static_cast<std::uint32_t>(random.next());
+    const std::uint32_t value = config_.out_dtype == DType::bf16   ? (bits & 0x807FU) | 0x3F00U
+                                : config_.out_dtype == DType::fp16 ? (bits & 0x83FFU) | 0x3800U
+                                                                   : (bits & 0x807FFFFFU) | 0x3F000000U;
+    std::memcpy(out.data() + at, &value, size);
+  }
+  return out;
 }
 
 }  // namespace moelane::tools

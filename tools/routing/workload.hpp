@@ -32,6 +32,8 @@ class Workload {
   int groups() const { return groups_; }
   int tokens(int step, int group) const;
   GroupStep make(int step, int group) const;
+  // What the output holds before, to accumulate on: [max_tokens, hidden] of out_dtype, in (-1, 1).
+  std::vector<std::byte> old_output(int step, int group) const;
   Routing routing(int step, int group) const;  // the same routing as make()'s, without rows
 
  private:

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "launch/session.hpp"
 #include "moelane/placement.hpp"
-#include "run/buffers.hpp"
+#include "report/rank_report.hpp"
+#include "run/step_buffers.hpp"
 
 namespace moelane::tools {
 
@@ -22,7 +22,9 @@ class StepChecks {
                const StepBuffers& buffers);
 
  private:
-  void count(const Difference& difference, const std::string& where, const char* what);
+  void add(const Difference& difference, const std::string& where, const char* what);
+  // Rows of this rank's experts (`counts` has as many), and how many ranks its group's tokens visit.
+  void count_load(const GroupStep& own, const std::int32_t* counts);
 
   const Options& options_;
   const Placement& placement_;

@@ -1,6 +1,6 @@
 #include "run/step_input.hpp"
 
-#include "run/buffers.hpp"
+#include "run/step_buffers.hpp"
 
 namespace moelane::tools {
 namespace {
@@ -22,8 +22,8 @@ std::array<TensorView*, 4> tensors(DispatchInput& in) {
 
 }  // namespace
 
-StepInput::StepInput(const Place& place, const Config& config) : most_(config.max_tokens) {
-  if (!place.card()) return;
+StepInput::StepInput(const RankDevice& device, const Config& config) : most_(config.max_tokens) {
+  if (!device.on_card()) return;
   in_ = input_of(config, most_, {});
   const auto all = tensors(in_);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -34,24 +34,24 @@ StepInput::StepInput(const Place& place, const Config& config) : most_(config.ma
   memory_[4] = gpu::Memory(sizeof most_);
 }
 
-void StepInput::take(const Place& place, const Config& config, const GroupStep& step) {
+void StepInput::load(const RankDevice& device, const Config& config, const GroupStep& step) {
   tokens_ = step.tokens;
   DispatchInput given = input_of(config, tokens_, step);
-  if (!place.card()) {
+  if (!device.on_card()) {
     in_ = given;
     return;
   }
   const auto from = tensors(given);
   for (std::size_t i = 0; i < from.size(); ++i) {
-    gpu::upload(memory_[i].data(), from[i]->data, bytes_of(*from[i]), place.stream());
+    gpu::upload(memory_[i].data(), from[i]->data, bytes_of(*from[i]), device.stream());
   }
-  gpu::upload(memory_[4].data(), &tokens_, sizeof tokens_, place.stream());
+  gpu::upload(memory_[4].data(), &tokens_, sizeof tokens_, device.stream());
 }
 
-DispatchInput StepInput::view(bool late) const {
+DispatchInput StepInput::view(bool device_count) const {
   DispatchInput in = in_;
-  for (TensorView* t : tensors(in)) t->shape[0] = late ? most_ : tokens_;
-  if (late) in.num_tokens = reinterpret_cast<const std::int32_t*>(memory_[4].data());
+  for (TensorView* t : tensors(in)) t->shape[0] = device_count ? most_ : tokens_;
+  if (device_count) in.num_tokens = reinterpret_cast<const std::int32_t*>(memory_[4].data());
   return in;
 }
 

@@ -4,7 +4,7 @@
 
 #include "moelane/engine.hpp"
 #include "routing/workload.hpp"
-#include "run/place.hpp"
+#include "run/rank_device.hpp"
 
 namespace moelane::tools {
 
@@ -13,14 +13,14 @@ namespace moelane::tools {
 class StepInput {
  public:
   StepInput() = default;
-  StepInput(const Place& place, const Config& config);
+  StepInput(const RankDevice& device, const Config& config);
 
-  void take(const Place& place, const Config& config, const GroupStep& step);
+  void load(const RankDevice& device, const Config& config, const GroupStep& step);
   int tokens() const { return tokens_; }
 
-  // `late`, for graphs that serve other steps too: tensors as large as may be, and how many tokens there are
-  // in memory of the card.
-  DispatchInput view(bool late) const;
+  // `device_count`, for graphs that serve other steps too: tensors as large as may be, and how many tokens
+  // there are in memory of the card.
+  DispatchInput view(bool device_count) const;
 
  private:
   DispatchInput in_;

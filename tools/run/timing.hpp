@@ -6,10 +6,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "launch/session.hpp"
 #include "moelane/world.hpp"
 
 namespace moelane::tools {
+
+// Begin and end of a phase, CLOCK_MONOTONIC: one machine, so comparable between ranks.
+struct TimeSpan {
+  std::int64_t begin = 0, end = 0;
+};
 
 inline std::int64_t now_ns() {
   timespec now{};
@@ -22,12 +26,12 @@ inline std::int64_t now_ns() {
 template <class Work>
 double slowest_us(World& world, const Work& work) {
   world.barrier();
-  Span span{now_ns(), 0};
+  TimeSpan span{now_ns(), 0};
   work();
   span.end = now_ns();
-  std::vector<Span> all(static_cast<std::size_t>(world.size()));
+  std::vector<TimeSpan> all(static_cast<std::size_t>(world.size()));
   world.all_gather(&span, sizeof span, all.data());
-  for (const Span& s : all) {
+  for (const TimeSpan& s : all) {
     span.begin = std::min(span.begin, s.begin);
     span.end = std::max(span.end, s.end);
   }
