@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
     const auto piece = static_cast<std::int64_t>(unit - (token + first_token) * chunks) * kPieceBytes;
     for (std::int32_t i = tid % 32; unit < own.end && token < most && i < topk * kLines; i += 32) {
       const std::byte* row = table.term[token * topk + i / kLines].row;
-      if (row != nullptr) prefetch(row + piece + i % kLines * kLine);
+      if (row != nullptr) ptx::prefetch(row + piece + i % kLines * kLine);
     }
   }
   block.wait_begins();

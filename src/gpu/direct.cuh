@@ -264,8 +264,8 @@ struct Direct {
     const std::int32_t id = batch.id[by.remainder(entries.begin) + i];
     if (id < 0) return;
     const std::ptrdiff_t there = lane.transport.peer_pointer(tables.rank(id)) - lane.heap;
-    prefetch(a.out.x.at(tables.local(id), 0) + there);
-    if (a.out.scale_columns > 0) prefetch(a.out.scales.at(tables.local(id), 0) + there);
+    ptx::prefetch(a.out.x.at(tables.local(id), 0) + there);
+    if (a.out.scale_columns > 0) ptx::prefetch(a.out.scales.at(tables.local(id), 0) + there);
   }
 
   // Ranked layout: the ids and weights that go with a row.

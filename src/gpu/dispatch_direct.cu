@@ -26,8 +26,8 @@ __device__ void prefetch_rows(const Input& in, Range entries, const ByTopk& by, 
   if (token * by.topk >= entries.end || entries.size() <= 0) return;
 #pragma unroll 1
   for (std::int64_t at = threadIdx.x % 32 * kLine; at < row_bytes; at += 32 * kLine)
-    prefetch(in.x.at(token) + at);
-  if (in.scale_columns > 0 && threadIdx.x % 32 == 0) prefetch(in.scales.at(token));
+    ptx::prefetch(in.x.at(token) + at);
+  if (in.scale_columns > 0 && threadIdx.x % 32 == 0) ptx::prefetch(in.scales.at(token));
 }
 
 template <bool ranked, bool in_shared>

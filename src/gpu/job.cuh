@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "cuda/ptx.cuh"
 #include "protocol/lane.hpp"
 #include "transport/peer/handle.cuh"
 
@@ -89,7 +90,7 @@ class Block {
  public:
   __device__ explicit Block(const Job& given) : job(given), epoch(given.lane.state().epoch) {
     if (job.stamps != nullptr && threadIdx.x == 0) {
-      stamp().begin = clock_ns();
+      stamp().begin = ptx::clock_ns();
       stamp().wait_begin = stamp().wait_end = stamp().end = stamp().bytes = 0;
     }
   }
@@ -124,17 +125,17 @@ class Block {
   __device__ static bool fine(bool failed) { return __syncthreads_or(failed ? 1 : 0) == 0; }
 
   __device__ void wait_begins() const {
-    if (job.stamps != nullptr && threadIdx.x == 0) stamp().wait_begin = clock_ns();
+    if (job.stamps != nullptr && threadIdx.x == 0) stamp().wait_begin = ptx::clock_ns();
   }
   __device__ void wait_ends() const {
-    if (job.stamps != nullptr && threadIdx.x == 0) stamp().wait_end = clock_ns();
+    if (job.stamps != nullptr && threadIdx.x == 0) stamp().wait_end = ptx::clock_ns();
   }
   // `bytes` of this thread's; all threads.
   __device__ void end(std::uint64_t bytes) const {
     if (job.stamps == nullptr) return;
     if (bytes != 0) atomicAdd(reinterpret_cast<unsigned long long*>(&stamp().bytes), bytes);
     if (threadIdx.x == 0) {
-      stamp().end = clock_ns();
+      stamp().end = ptx::clock_ns();
       stamp().step = step();
     }
   }
@@ -216,14 +217,8 @@ __device__ void fetch_arguments(const Args& args) {
   constexpr int kLine = 64, kLines = sizeof(Args) / kLine;
   const int line = static_cast<int>(threadIdx.x / 32);
   for (int i = line; i < kLines; i += static_cast<int>(blockDim.x / 32)) {
-    const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(&args)[i * (kLine / 4)];
-    asm volatile("" ::"r"(word));
+    ptx::touch(reinterpret_cast<const std::uint32_t*>(&args) + i * (kLine / 4));
   }
-}
-
-// A hint that `address` will be used: brings its line and its translation near.
-__device__ inline void prefetch(const void* address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
 // What of `n` block `block` of `blocks` does.

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "cuda/check.hpp"
 #include "gpu/bulk.cuh"
-#include "gpu/check.hpp"
 #include "gpu/rows.cuh"
 
 // The kernels of the six calls, and what each is given. Every rank launches its own; none needs to be

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "conformance/peer_member.hpp"
-#include "gpu/check.hpp"
+#include "cuda/check.hpp"
 #include "transport/peer/handle.cuh"
 
 namespace moelane::conformance {

@@ -7,7 +7,7 @@
 #include "conformance/peer_member.hpp"
 #include "conformance/puts.hpp"
 #include "conformance/waits.hpp"
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 
 namespace moelane::conformance {
 namespace {

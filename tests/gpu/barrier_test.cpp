@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 #include "support/paths.hpp"
 
 // World::barrier(Stream): a kernel that ends when every rank's has begun.

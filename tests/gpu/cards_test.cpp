@@ -3,7 +3,7 @@
 #include <mutex>
 #include <set>
 
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 #include "support/paths.hpp"
 #include "support/player.hpp"
 

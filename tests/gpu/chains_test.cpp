@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "cuda/device.hpp"
 #include "gpu/chain.hpp"
-#include "gpu/device.hpp"
 #include "support/paths.hpp"
 
 // Steps that follow each other on the card with nobody waiting between them: as calls, as graphs, on lanes

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 #include "support/spoil.hpp"
 
 // What is refused in words before anything reaches a card.

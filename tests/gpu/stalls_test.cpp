@@ -4,7 +4,7 @@
 #include <optional>
 #include <thread>
 
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 #include "support/paths.hpp"
 #include "support/player.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 #include "support/paths.hpp"
 #include "support/player.hpp"
 

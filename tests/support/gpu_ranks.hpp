@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 #include "moelane/world.hpp"
 
 // GPU ranks in tests: whether there are any, and what a rank borrows of its card.

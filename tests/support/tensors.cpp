@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 #include "support/fleet.hpp"
 #include "support/gpu_ranks.hpp"
 

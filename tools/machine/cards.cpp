@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 #include "moelane/error.hpp"
 
 namespace moelane::tools {

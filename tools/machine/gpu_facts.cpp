@@ -5,7 +5,7 @@
 #include <exception>
 #include <string>
 
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 #include "machine/cards.hpp"
 
 namespace moelane::tools {

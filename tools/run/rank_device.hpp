@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "cli/options.hpp"
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 #include "moelane/engine.hpp"
 
 namespace moelane::tools {

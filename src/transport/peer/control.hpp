@@ -6,7 +6,7 @@
 
 #include "core/farewell.hpp"
 #include "core/layout.hpp"
-#include "gpu/check.hpp"
+#include "cuda/check.hpp"
 #include "transport/peer/handle.cuh"
 #include "transport/world_impl.hpp"
 

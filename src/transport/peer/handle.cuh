@@ -2,33 +2,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cuda/atomic>
 #include <vector>
 
 #include "core/farewell.hpp"
 #include "core/signal.hpp"
+#include "cuda/ptx.cuh"
+#include "cuda/words.cuh"
 #include "transport/transport.hpp"
 
 // The device side of transport peer: every heap is addressable, so a put is a copy and a signal is a store.
 namespace moelane {
-
-namespace gpu {
-
-__device__ inline std::uint64_t clock_ns() {
-  std::uint64_t ns;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-  return ns;
-}
-
-using Word = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
-
-// Makes this thread's writes, and those it has come to know of (over a barrier, say), visible to every GPU
-// and the host before its later stores.
-__device__ inline void system_fence() {
-  cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_system);
-}
-
-}  // namespace gpu
 
 // What a waiting kernel looks at beside the awaited word. It lies in host memory, so that the host can be
 // heard while kernels spin and when a card is lost; a look costs a microsecond and is taken only now and
@@ -114,14 +97,14 @@ struct PeerHandle {
   }
 
   __device__ __noinline__ Seen spin(const Wait& wait, const gpu::Word& awaited) const {
-    const std::uint64_t begin = gpu::clock_ns();
+    const std::uint64_t begin = gpu::ptx::clock_ns();
     std::uint64_t next_look = begin + kLookEvery, seen = 0;
     while (true) {
       for (int i = 0; i < 32; ++i) {
         seen = awaited.load(cuda::memory_order_acquire);
         if (reached(seen, wait.needed, wait.mask)) return {seen, Outcome::reached};
       }
-      const std::uint64_t now = gpu::clock_ns();
+      const std::uint64_t now = gpu::ptx::clock_ns();
       if (now < next_look) continue;
       next_look = now + kLookEvery;
       Outcome end = Outcome::reached;

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "gpu/check.hpp"
+#include "cuda/check.hpp"
 #include "transport/peer/memory.hpp"
 
 // cudaGetDriverEntryPointByVersion came with CUDA 12.5.

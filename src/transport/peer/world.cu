@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "gpu/check.hpp"
+#include "cuda/check.hpp"
 #include "transport/memory/waiter.hpp"
 #include "transport/peer/handle.cuh"
 #include "transport/peer/world.hpp"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <type_traits>
 
-#include "gpu/check.hpp"
+#include "cuda/check.hpp"
 
 namespace moelane::gpu {
 

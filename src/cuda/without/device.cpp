@@ -1,4 +1,4 @@
-#include "gpu/device.hpp"
+#include "cuda/device.hpp"
 
 #include "moelane/error.hpp"
 

@@ -1,5 +1,5 @@
+#include "cuda/device.hpp"
 #include "engine/backend.hpp"
-#include "gpu/device.hpp"
 #include "moelane/error.hpp"
 
 namespace moelane {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "cuda/arrays.hpp"
 #include "gpu/job.cuh"
-#include "gpu/lane_memory.hpp"
 #include "protocol/views.hpp"
 
 namespace moelane::gpu {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "gpu/check.hpp"
-#include "gpu/device.hpp"
+#include "cuda/check.hpp"
+#include "cuda/device.hpp"
 
 // The floors' kernels: nothing but the reads and writes of rows, as fast as the memory takes them. A warp
 // moves a part of a row, so that all multiprocessors are busy with few rows too: kLines 16-byte words a lane

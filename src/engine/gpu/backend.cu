@@ -9,12 +9,12 @@ inline void nvtxRangePushA(const char*) {}
 inline void nvtxRangePop() {}
 #endif
 
+#include "cuda/arrays.hpp"
 #include "engine/backend.hpp"
+#include "engine/gpu/placement.hpp"
+#include "engine/gpu/stamps.hpp"
+#include "engine/gpu/widths.hpp"
 #include "gpu/kernels.hpp"
-#include "gpu/lane_memory.hpp"
-#include "gpu/placement.hpp"
-#include "gpu/stamps.hpp"
-#include "gpu/widths.hpp"
 #include "transport/peer/control.hpp"
 #include "transport/peer/world.hpp"
 

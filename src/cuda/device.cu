@@ -2,8 +2,9 @@
 
 #include <utility>
 
-#include "gpu/check.hpp"
-#include "gpu/device.hpp"
+#include "cuda/check.hpp"
+#include "cuda/device.hpp"
+#include "cuda/ptx.cuh"
 
 namespace moelane::gpu {
 namespace {
@@ -21,9 +22,7 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
-__global__ void read_clock(std::uint64_t* to) {
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(*to) : : "memory");
-}
+__global__ void read_clock(std::uint64_t* to) { *to = ptx::clock_ns(); }
 
 std::shared_ptr<void> make_event() {
   cudaEvent_t made = nullptr;

@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
+#include "cuda/arrays.hpp"
 #include "gpu/job.cuh"
-#include "gpu/lane_memory.hpp"
 #include "moelane/engine.hpp"
 
 namespace moelane::gpu {
