@@ -3,11 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gpu/job.cuh"
-#include "protocol/views.hpp"
+#include "cuda/ptx.cuh"
+#include "gpu/block.cuh"
 
 // Rows by the bulk copy engine (sm_90 and later): a warp has a row brought to a slot of shared memory, and
-// sent from there to every place. The engine needs no threads meanwhile, so that a row can be on its way
+// sent from there to every address. The engine needs no threads meanwhile, so that a row can be on its way
 // before it is known where it goes, and has as many bytes in flight as there is shared memory.
 namespace moelane::gpu {
 
@@ -72,11 +72,11 @@ class BulkRows {
     if constexpr (ptx::kBulkCopies) await();
   }
 
-  // For the whole block: sends rows [0, rows) to the places to[row * width ...] and scales_to[...], where
+  // For the whole block: sends rows [0, rows) to the addresses to[row * fanout ...] and scales_to[...], where
   // not null. from(row), scales_from(row): where it is read; null: nowhere. `begun`: the warp has loaded its
   // first. All is written when this returns, as far as the thread knows that sent it.
   template <class From, class ScalesFrom>
-  __device__ void move(std::int32_t rows, std::int32_t width, std::byte* const* to,
+  __device__ void move(std::int32_t rows, std::int32_t fanout, std::byte* const* to,
                        std::byte* const* scales_to, const From& from, const ScalesFrom& scales_from,
                        bool begun) {
     if constexpr (ptx::kBulkCopies) {
@@ -89,7 +89,7 @@ class BulkRows {
         begun = false;
         await();
 #pragma unroll 1
-        for (std::int32_t k = row * width + lane(); k < (row + 1) * width; k += 32) {
+        for (std::int32_t k = row * fanout + lane(); k < (row + 1) * fanout; k += 32) {
           if (to[k] == nullptr) continue;
           ptx::bulk_store(to[k], slot_, bulk_.row_bytes);
           if (bulk_.scale_bytes > 0) {

@@ -2,8 +2,7 @@
 
 #include <cstdint>
 
-#include "gpu/job.cuh"
-#include "protocol/routing.hpp"
+#include "gpu/range.cuh"
 
 // Numbering: the place of an entry among those of its key, in the order of the entries. A block counts the
 // entries before its slice (in any order), then numbers its slice, a warp at a time. Entries are (token, k)
@@ -86,58 +85,5 @@ __device__ inline std::int32_t add_one(std::int32_t* counter) {
   if (below == 0) first = atomicAdd(counter, __popc(here));
   return __shfl_sync(here, first, __ffs(static_cast<int>(here)) - 1) + __popc(below);
 }
-
-// By one thread, where rows found no room: the caller's counts and offsets as they then are. needed(local):
-// the rows that each local expert would need.
-template <class Needed>
-__device__ __noinline__ void write_cut_counts(const Block& block, const Output& out, std::int64_t rows_in_all,
-                                              const Needed& needed) {
-  const PlacementView& placement = block.job.lane.placement;
-  const int me = block.job.lane.rank();
-  Report report;
-  write_counts(
-      out, placement.local_experts(me), rows_in_all,
-      [&](std::int32_t local) { return std::int64_t{needed(local)}; }, placement, me, report);
-  if (report.fault != Fault::none) block.tell(report);
-}
-
-// What a block looks up and counts all the time, in shared memory, or in the card's where that is too small:
-// where experts are, running numbers, totals.
-template <bool in_shared>
-struct Tables {
-  const std::uint32_t* where;
-  std::int32_t *cursor, *total;
-
-  __device__ Tables(const Job& job, std::int32_t* shared, std::int32_t keys) {
-    const std::int32_t all = words(job) - job.lane.shape().experts;
-    where = in_shared ? reinterpret_cast<const std::uint32_t*>(shared) : job.where;
-    cursor = in_shared ? shared + job.lane.shape().experts
-                       : job.scratch + static_cast<std::int64_t>(blockIdx.x) * all;
-    total = cursor + keys;
-    clear(cursor, 2 * keys);
-  }
-  // 32-bit words that it takes.
-  __host__ __device__ static std::int32_t words(const Job& job) {
-    return 3 * job.lane.shape().experts + 2 * job.lane.shape().ranks;
-  }
-  // The placement comes in two halves, with other loads between: this thread's first word, then the copy. For
-  // the whole block; ends without a barrier.
-  __device__ static std::uint32_t first_where(const Job& job) {
-    return static_cast<std::int32_t>(threadIdx.x) < job.lane.shape().experts ? __ldg(job.where + threadIdx.x)
-                                                                             : 0;
-  }
-  __device__ static void copy_where(const Job& job, std::int32_t* shared, std::uint32_t first) {
-    if (!in_shared) return;
-    const std::int32_t experts = job.lane.shape().experts;
-    const auto tid = static_cast<std::int32_t>(threadIdx.x);
-    if (tid < experts) shared[tid] = static_cast<std::int32_t>(first);
-#pragma unroll 1
-    for (std::int32_t e = tid + kThreads; e < experts; e += kThreads)
-      shared[e] = static_cast<std::int32_t>(job.where[e]);
-  }
-
-  __device__ std::int32_t rank(std::int32_t expert) const { return rank_of(where[expert]); }
-  __device__ std::int32_t local(std::int32_t expert) const { return local_of(where[expert]); }
-};
 
 }  // namespace moelane::gpu

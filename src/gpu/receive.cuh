@@ -1,19 +1,21 @@
 #pragma once
 
-#include "gpu/kernels.hpp"
+#include "gpu/counts_out.cuh"
+#include "gpu/kernels.cuh"
+#include "gpu/tables.cuh"
 #include "protocol/dispatch_put.hpp"
 
 // What the blocks of a receiver do, in the order of the kernel (dispatch_receive.cu).
 namespace moelane::gpu {
 
 // The receiver's view of what has come. The tokens of all sources are numbered through, in the order of rows.
-template <bool ranked, bool in_shared>
+template <DeviceTransport T, bool ranked, bool in_shared>
 struct Receive {
-  const ReceiveArgs& a;
-  const Lane<PeerHandle>& lane;
-  const Block& block;
-  const Tables<in_shared>& tables;
-  ByTopk by;
+  const ReceiveArgs<T>& a;
+  const Lane<T>& lane;
+  const Block<T>& block;
+  const Tables<T, in_shared>& tables;
+  TopkDivider divider;
   const std::int32_t* first;  // [ranks + 1]: each source's first token
   std::int32_t topk, tokens;
 
@@ -39,7 +41,7 @@ struct Receive {
     return rank_of(where) == lane.rank() ? local_of(where) : -1;
   }
   __device__ const std::int32_t* ids_of(int source) const {
-    return lane.own<const std::int32_t>(lane.at.routing_ids(source));
+    return lane.template own<const std::int32_t>(lane.at.routing_ids(source));
   }
 
   // All threads: adds what the sources have counted to the totals, and that of those before `source` to the
@@ -52,8 +54,8 @@ struct Receive {
          i += kThreads) {
       const std::int32_t of = i / keys, key = i - of * keys;
       const std::int32_t word = key < locals ? experts[key] : lane.shape().experts + lane.rank();
-      const auto rows =
-          static_cast<std::int32_t>(payload_of(lane.own<const std::uint64_t>(lane.at.counts(of))[word]));
+      const auto rows = static_cast<std::int32_t>(
+          payload_of(lane.template own<const std::uint64_t>(lane.at.counts(of))[word]));
       if (rows == 0) continue;
       atomicAdd(&tables.total[key], rows);
       if (of < source) atomicAdd(&tables.cursor[key], rows);
@@ -65,7 +67,8 @@ struct Receive {
     count(Range{0, n}, tables.cursor, [&](std::int32_t i) {
       const std::int32_t here = look_up(ids, i);
       bool counts = here >= 0;
-      for (std::int32_t j = i - by.remainder(i); ranked && counts && j < i; ++j) counts = look_up(ids, j) < 0;
+      for (std::int32_t j = i - divider.remainder(i); ranked && counts && j < i; ++j)
+        counts = look_up(ids, j) < 0;
       return !counts ? -1 : ranked ? row_key() : here;
     });
   }
@@ -74,8 +77,8 @@ struct Receive {
     __shared__ std::int32_t end;
     const std::int32_t locals = row_key();
     const auto local = [&](std::int32_t entry) {
-      const Token of = token(by.quotient(entry));
-      return look_up(ids_of(of.source), of.number * topk + by.remainder(entry));
+      const Token of = token(divider.quotient(entry));
+      return look_up(ids_of(of.source), of.number * topk + divider.remainder(entry));
     };
     __syncthreads();
     clear(tables.total, locals);
@@ -126,7 +129,8 @@ struct Receive {
   // Ranked layout: the ids and weights that go with a row; here[j]: the local expert of k = j.
   __device__ __noinline__ void write_routing(const Token& of, const std::int32_t* here,
                                              std::int32_t place) const {
-    const auto* weights = lane.own<const float>(lane.at.routing_weights(of.source)) + of.number * topk;
+    const auto* weights =
+        lane.template own<const float>(lane.at.routing_weights(of.source)) + of.number * topk;
     for (std::int32_t j = 0; j < topk; ++j) {
       *reinterpret_cast<std::int32_t*>(a.out.ids.at(place, j)) = here[j];
       *reinterpret_cast<float*>(a.out.weights.at(place, j)) = here[j] < 0 ? 0.0F : weights[j];
@@ -139,7 +143,7 @@ struct Receive {
     __shared__ const std::byte* rows_at[kBatch];
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
     const std::int32_t n = these.size() * topk;
-    const auto token_of = [&](std::int32_t i) { return token(these.begin + by.quotient(i)); };
+    const auto token_of = [&](std::int32_t i) { return token(these.begin + divider.quotient(i)); };
     // Where each token's row lies; tokens that are not here are not read.
     const auto from = [&](std::int32_t row) { return rows_at[row]; };
     const auto scales_from = [&](std::int32_t row) -> const std::byte* {
@@ -148,7 +152,7 @@ struct Receive {
     // Whether no earlier k of the token is here.
     const auto is_first = [&](std::int32_t i) {
 #pragma unroll 1
-      for (std::int32_t j = i - by.remainder(i); j < i; ++j) {
+      for (std::int32_t j = i - divider.remainder(i); j < i; ++j) {
         if (batch.id[j] >= 0) return false;
       }
       return true;
@@ -157,7 +161,7 @@ struct Receive {
 #pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) {
       const Token of = token_of(i);
-      batch.id[i] = look_up(ids_of(of.source), of.number * topk + by.remainder(i));
+      batch.id[i] = look_up(ids_of(of.source), of.number * topk + divider.remainder(i));
     }
     __syncthreads();
     for (std::int32_t row = tid; row < these.size(); row += kThreads) {
@@ -177,9 +181,9 @@ struct Receive {
 #pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) {
       const Token of = token_of(i);
-      const std::int32_t k = by.remainder(i), expert = batch.id[i];
+      const std::int32_t k = divider.remainder(i), expert = batch.id[i];
       const std::int32_t place = batch.number[i] < a.out.capacity ? batch.number[i] : -1;
-      lane.own<std::int32_t>(lane.at.places(of.source))[of.number * topk + k] = place;
+      lane.template own<std::int32_t>(lane.at.places(of.source))[of.number * topk + k] = place;
       batch.to[i] = batch.scales_to[i] = nullptr;
       // What combine answers: rows, or (partial sums) tokens that are here, with or without a row.
       const bool answers = a.partial_sums ? expert >= 0 && is_first(i) : place >= 0;
@@ -192,15 +196,15 @@ struct Receive {
     }
     __syncthreads();
     if (tid == kThreads - 1) list_begin = atomicAdd(&lane.state().received, listed);  // needed only below
-    move_rows<2>(bulk, begun, a.by, these.size(), topk, {batch.to, lane.shape().row_bytes}, from, a.scales,
+    move_rows<2>(bulk, begun, a.width, these.size(), topk, {batch.to, lane.shape().row_bytes}, from, a.scales,
                  batch.scales_to, scales_from);
     __syncthreads();
 #pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) {
       if (batch.key[i] < 0) continue;
       const Token of = token_of(i);
-      lane.own<std::int32_t>(lane.at.received())[list_begin + batch.key[i]] =
-          (of.source * lane.shape().share + of.number) * topk + by.remainder(i);
+      lane.template own<std::int32_t>(lane.at.received())[list_begin + batch.key[i]] =
+          (of.source * lane.shape().share + of.number) * topk + divider.remainder(i);
     }
     __syncthreads();
     return rows;

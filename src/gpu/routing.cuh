@@ -40,8 +40,8 @@ __device__ inline Range entries_of(const Share& part, std::int32_t topk) {
   return {first + own.begin * unit, first + own.end * unit};
 }
 // The next batch of them: up to the end of a token that makes it full.
-__device__ inline Range batch_of(Range entries, std::int32_t begin, const ByTopk& by) {
-  const std::int32_t end = (by.quotient(begin) + by.quotient(kBatch)) * by.topk;
+__device__ inline Range batch_of(Range entries, std::int32_t begin, const TopkDivider& divider) {
+  const std::int32_t end = (divider.quotient(begin) + divider.quotient(kBatch)) * divider.topk;
   return {begin, end < entries.end ? end : entries.end};
 }
 
@@ -55,40 +55,43 @@ __device__ inline Entry entry_of(const Input& in, std::int32_t token, std::int32
   return {raw_id(in, token, k), *reinterpret_cast<const float*>(in.weights.at(token, k))};
 }
 // Returns the id, and whether it was `bad`.
-__device__ inline std::int32_t keep(const Job& job, std::int32_t entry, const Entry& read, bool& bad) {
-  const Lane<PeerHandle>& lane = job.lane;
+template <DeviceTransport T>
+__device__ std::int32_t keep(const CallContext<T>& context, std::int32_t entry, const Entry& read,
+                             bool& bad) {
+  const Lane<T>& lane = context.lane;
   const std::int64_t raw = read.raw;
   const bool good = raw >= -1 && raw < lane.shape().experts;
   if (!good) {
-    atomicMin(&job.desk->first_bad, static_cast<std::uint32_t>(entry));
+    atomicMin(&context.shared_state->first_bad, static_cast<std::uint32_t>(entry));
     bad = true;
   }
   const std::int32_t id = good ? static_cast<std::int32_t>(raw) : -1;
-  lane.own<std::int32_t>(lane.at.own_ids())[entry] = id;
-  lane.own<float>(lane.at.own_weights())[entry] = read.weight;
+  lane.template own<std::int32_t>(lane.at.own_ids())[entry] = id;
+  lane.template own<float>(lane.at.own_weights())[entry] = read.weight;
   return id;
 }
 
 // By one thread of the last block of a dispatch: what all blocks have found wrong with the input.
-__device__ __noinline__ inline void tell_bad_input(const Block& block, const Input& in) {
+template <DeviceTransport T>
+__device__ __noinline__ void report_bad_input(const Block<T>& block, const Input& in) {
   const Tokens tokens = tokens_in(in);
   Report report;
   if (!tokens.right) {
     report.fault = Fault::bad_tokens;
     report.value = tokens.wrong;
     report.limit = in.tokens;
-    block.tell(report);
+    block.post(report);
   }
-  Desk& desk = *block.job.desk;
-  if (desk.first_bad == kNone) return;
-  const std::int32_t topk = block.job.lane.shape().topk;
+  SharedState& shared_state = *block.context.shared_state;
+  if (shared_state.first_bad == kNone) return;
+  const std::int32_t topk = block.context.lane.shape().topk;
   report.fault = Fault::bad_id;
-  report.token = static_cast<std::int32_t>(desk.first_bad) / topk;
-  report.k = static_cast<std::int32_t>(desk.first_bad) % topk;
+  report.token = static_cast<std::int32_t>(shared_state.first_bad) / topk;
+  report.k = static_cast<std::int32_t>(shared_state.first_bad) % topk;
   report.value = raw_id(in, report.token, report.k);
-  report.limit = block.job.lane.shape().experts;
-  desk.first_bad = kNone;
-  block.tell(report);
+  report.limit = block.context.lane.shape().experts;
+  shared_state.first_bad = kNone;
+  block.post(report);
 }
 
 }  // namespace moelane::gpu

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "gpu/job.cuh"
 #include "moelane/dtype.hpp"
 
 // The weighted sum of design section 1, bit for bit as on the CPU: from +0, a fused multiply-add in float for
@@ -121,16 +120,16 @@ __device__ std::int32_t chunks_of(std::int64_t hidden) {
   return static_cast<std::int32_t>((hidden + n * 32 - 1) / (n * 32));
 }
 
-// For a warp: chunk `chunk` of one output row, written to the `copies` places.
+// For a warp: chunk `chunk` of one output row, written to `copies` addresses.
 template <DType in, int n>
 __device__ void sum_chunk(const Term* terms, int topk, std::int64_t hidden, std::int32_t chunk, DType out,
-                          bool accumulate, std::byte* const* places, int copies) {
+                          bool accumulate, std::byte* const* to_rows, int copies) {
   const std::int64_t i = static_cast<std::int64_t>(chunk) * 32 + threadIdx.x % 32;
   if (i * n >= hidden) return;
   float sum[n];
   sum_pack<in, n>(terms, topk, i, sum);
   for (int c = 0; c < copies; ++c) {
-    std::byte* const to = places[c] + i * n * static_cast<std::int64_t>(size_of(out));
+    std::byte* const to = to_rows[c] + i * n * static_cast<std::int64_t>(size_of(out));
     if (out == DType::bf16) {
       write_sum<DType::bf16, n>(to, sum, accumulate);
     } else if (out == DType::fp16) {
@@ -138,19 +137,6 @@ __device__ void sum_chunk(const Term* terms, int topk, std::int64_t hidden, std:
     } else {
       write_sum<DType::fp32, n>(to, sum, accumulate);
     }
-  }
-}
-
-// Calls launch.operator()<type, n>() for the kernel that sums rows of `type`, by 16 bytes where they are
-// `aligned`.
-template <class Launcher>
-void with_type(DType type, bool aligned, const Launcher& launch) {
-  if (type == DType::bf16) {
-    aligned ? launch.template operator()<DType::bf16, 8>() : launch.template operator()<DType::bf16, 1>();
-  } else if (type == DType::fp16) {
-    aligned ? launch.template operator()<DType::fp16, 8>() : launch.template operator()<DType::fp16, 1>();
-  } else {
-    aligned ? launch.template operator()<DType::fp32, 4>() : launch.template operator()<DType::fp32, 1>();
   }
 }
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cuda/arrays.hpp"
-#include "gpu/job.cuh"
+#include "gpu/context.cuh"
 #include "protocol/views.hpp"
 
 namespace moelane::gpu {

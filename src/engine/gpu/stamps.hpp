@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cuda/arrays.hpp"
-#include "gpu/job.cuh"
+#include "engine/gpu/call_names.hpp"
 #include "moelane/engine.hpp"
 
 namespace moelane::gpu {
@@ -17,28 +17,28 @@ class Stamps {
   Stamps(int lanes, int blocks)
       : lanes_(static_cast<std::size_t>(lanes)),
         blocks_(static_cast<std::size_t>(blocks)),
-        told_(lanes_ * kCalls),
-        stamps_(card_array<Stamp>(lanes_ * kCalls * blocks_)) {
+        handed_(lanes_ * kCallKinds),
+        stamps_(card_array<Stamp>(lanes_ * kCallKinds * blocks_)) {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
   }
   ~Stamps() { cudaStreamDestroy(stream_); }
   Stamps(const Stamps&) = delete;
   Stamps& operator=(const Stamps&) = delete;
 
-  Stamp* of(int lane, Call call) const { return stamps_.get() + slot(lane, call) * blocks_; }
+  Stamp* of(int lane, CallKind call) const { return stamps_.get() + slot(lane, call) * blocks_; }
 
-  // Calls that have not been told of.
-  void tell(const std::function<void(const TraceEvent&)>& sink, const char* (*name_of)(Call)) {
-    std::vector<Stamp> all(lanes_ * kCalls * blocks_);
+  // What finished since the last time.
+  void hand_to(const std::function<void(const TraceEvent&)>& sink) {
+    std::vector<Stamp> all(lanes_ * kCallKinds * blocks_);
     check(cudaMemcpyAsync(all.data(), stamps_.get(), all.size() * sizeof(Stamp), cudaMemcpyDeviceToHost,
                           stream_),
           "read time stamps");
     check(cudaStreamSynchronize(stream_), "read time stamps");
     std::vector<TraceEvent> events;
     for (int lane = 0; lane < static_cast<int>(lanes_); ++lane) {
-      for (int c = 0; c < kCalls; ++c) {
-        const auto call = static_cast<Call>(c);
-        add(events, lane, name_of(call), all.data() + slot(lane, call) * blocks_, told_[slot(lane, call)]);
+      for (int c = 0; c < kCallKinds; ++c) {
+        const auto call = static_cast<CallKind>(c);
+        add(events, lane, name_of(call), all.data() + slot(lane, call) * blocks_, handed_[slot(lane, call)]);
       }
     }
     std::sort(events.begin(), events.end(),
@@ -47,17 +47,17 @@ class Stamps {
   }
 
  private:
-  std::size_t slot(int lane, Call call) const {
-    return static_cast<std::size_t>(lane) * kCalls + static_cast<std::size_t>(call);
+  std::size_t slot(int lane, CallKind call) const {
+    return static_cast<std::size_t>(lane) * kCallKinds + static_cast<std::size_t>(call);
   }
 
   // A call begins with its first block and ends with its last; so does the waiting within it, which is for
   // all peers.
   void add(std::vector<TraceEvent>& events, int lane, const char* name, const Stamp* blocks,
-           std::uint64_t& told) const {
-    std::uint64_t step = told;
+           std::uint64_t& handed) const {
+    std::uint64_t step = handed;
     for (std::size_t b = 0; b < blocks_; ++b) step = std::max(step, blocks[b].step);
-    if (step == told) return;
+    if (step == handed) return;
     TraceEvent whole{name, lane, step, -1, INT64_MAX, 0, 0}, wait{"wait", lane, step, -1, INT64_MAX, 0, 0};
     for (std::size_t b = 0; b < blocks_; ++b) {
       const Stamp& s = blocks[b];
@@ -70,13 +70,13 @@ class Stamps {
       wait.end_ns = std::max(wait.end_ns, static_cast<std::int64_t>(s.wait_end));
     }
     if (whole.end_ns == 0) return;  // it never came to its end
-    told = step;
+    handed = step;
     events.push_back(whole);
     if (wait.end_ns != 0) events.push_back(wait);
   }
 
   std::size_t lanes_, blocks_;
-  std::vector<std::uint64_t> told_;
+  std::vector<std::uint64_t> handed_;
   CardArray<Stamp> stamps_;
   cudaStream_t stream_ = nullptr;
 };

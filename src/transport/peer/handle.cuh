@@ -8,7 +8,7 @@
 #include "core/signal.hpp"
 #include "cuda/ptx.cuh"
 #include "cuda/words.cuh"
-#include "transport/transport.hpp"
+#include "transport/device_transport.cuh"
 
 // The device side of transport peer: every heap is addressable, so a put is a copy and a signal is a store.
 namespace moelane {
@@ -23,8 +23,13 @@ struct HostWatch {
 
 struct PeerHandle {
   static constexpr bool kStrong = true;
+  static constexpr Reach kReach = Reach::all;
   static constexpr int kMaxRanks = 64;
 
+  // Half a kilobyte of every kernel's arguments. It stays there because arguments lie in constant memory: the
+  // base of a peer comes from the constant cache, which fetch_arguments() has filled. From a table in the
+  // card's memory it would come by one more load in a row, which misses its caches in front of the first
+  // signal of every call: half a microsecond, where calls with few tokens last a few.
   std::byte* bases[kMaxRanks];
   int me, size;
   HostWatch watch;
@@ -47,7 +52,7 @@ struct PeerHandle {
     return reinterpret_cast<std::uint64_t*>(bases[peer] + offset);
   }
 
-  // By one thread. Kernels that move many rows copy them together, then fence and signal.
+  // By one thread. Kernels that move many rows write them to peer_pointer(), then fence and signal.
   __device__ void put_signal(int peer, std::uint64_t offset, const void* source, std::size_t bytes,
                              std::uint64_t at, std::uint64_t value, SignalOp op) const {
     const auto* from = static_cast<const std::byte*>(source);
@@ -66,10 +71,22 @@ struct PeerHandle {
     fence();
     for (int i = 1; i <= size; ++i) relaxed_signal((me + i) % size, at, value);
   }
-  // For the threads of a warp that have fenced: one peer each.
   __device__ void relaxed_signal(int peer, std::uint64_t at, std::uint64_t value) const {
     gpu::Word(*word(peer, at)).store(value, cuda::memory_order_relaxed);
   }
+
+  // Where all is addressable kernels have no use for these; they complete the contract.
+  __device__ void put(gpu::Warp warp, int peer, std::uint64_t offset, const void* source,
+                      std::size_t bytes) const {
+    gpu::copy_bytes(warp, bases[peer] + offset, static_cast<const std::byte*>(source), bytes);
+  }
+  __device__ void put_signal(gpu::Warp warp, int peer, std::uint64_t offset, const void* source,
+                             std::size_t bytes, std::uint64_t at, std::uint64_t value, SignalOp op) const {
+    put(warp, peer, offset, source, bytes);
+    warp.sync();
+    if (warp.thread() == 0) signal(peer, at, value, op);
+  }
+  __device__ void drain(gpu::Warp warp) const { warp.sync(); }
 
   __device__ Seen wait_until(const Wait& wait) const {
     const gpu::Word awaited(*word(me, wait.word));
@@ -127,7 +144,9 @@ struct PeerHandle {
   }
 };
 
-// `timeout` in seconds. Bodies take it by value, as an argument of their kernel.
+static_assert(DeviceTransport<PeerHandle>);
+
+// `timeout` in seconds. Kernels take it by value, as an argument of their kernel.
 inline PeerHandle peer_handle(const std::vector<std::byte*>& bases, int rank, const HostWatch& watch,
                               double timeout, bool one_card = false) {
   PeerHandle handle{};

@@ -1,5 +1,9 @@
-#include "gpu/kernels.hpp"
+#pragma once
+
+#include "gpu/kernels.cuh"
+#include "gpu/launch.cuh"
 #include "gpu/numbers.cuh"
+#include "gpu/shared_memory.hpp"
 #include "gpu/sum.cuh"
 #include "protocol/combine_direct.hpp"
 
@@ -7,20 +11,20 @@
 // experts (direct way, whose first act is to say that the own expert rows are ready) or in the own slots (put
 // way). Work is shared out by pieces of rows, so that the blocks share even a single token.
 namespace moelane::gpu {
-namespace {
 
-constexpr int kTerms = 512;
-constexpr int kSumThreads =
+inline constexpr int kTerms = 512;
+inline constexpr int kSumThreads =
     896;  // as many as the registers allow; 28 warps are a row of 7168 16-bit elements
 
-struct Table {
+struct TermTable {
   Term term[kTerms];
 };
 
+template <DeviceTransport T>
 struct Combine {
-  const CombineArgs& a;
-  const Lane<PeerHandle>& lane;
-  const Block& block;
+  const CombineArgs<T>& a;
+  const Lane<T>& lane;
+  const Block<T>& block;
 
   // Threads 0 to ranks - 1, one source each: its signal, and whether it dropped rows.
   __device__ bool await_source(int source, bool& dropped) const {
@@ -39,29 +43,31 @@ struct Combine {
   }
 
   __device__ bool source_dropped(int source) const {
-    return (*lane.own<const std::uint64_t>(lane.at.signal(Signal::combine, source)) & kDroppedBit) != 0;
+    return (*lane.template own<const std::uint64_t>(lane.at.signal(Signal::combine, source)) & kDroppedBit) !=
+           0;
   }
 
   // One thread of the call: who had no room for rows of this group.
-  __device__ __noinline__ void tell_dropped(std::uint32_t first_dropped, bool dropped) const {
+  __device__ __noinline__ void report_dropped(std::uint32_t first_dropped, bool dropped) const {
     Report report;
     report.fault = Fault::dropped;
     if (a.direct) {
       if (first_dropped == kNone) return;
-      report.peer = lane.placement.rank_of[lane.own<const std::int32_t>(lane.at.own_ids())[first_dropped]];
-      a.job.desk->first_dropped = kNone;
+      report.peer =
+          lane.placement.rank_of[lane.template own<const std::int32_t>(lane.at.own_ids())[first_dropped]];
+      a.context.shared_state->first_dropped = kNone;
     } else {
       if (!dropped) return;
       for (report.peer = 0; !source_dropped(report.peer);) ++report.peer;
     }
-    block.tell(report);
+    block.post(report);
   }
 
   __device__ std::int32_t rank_of_entry(const std::int32_t* ids, std::int32_t entry) const {
     const std::int32_t id = ids[entry];
     if (id < 0) return -1;
     if (!lane.shape().by_rank) return lane.placement.rank_of[id];
-    const std::int32_t k = a.job.by_topk.remainder(entry);
+    const std::int32_t k = a.context.topk_divider.remainder(entry);
     return new_rank(lane.placement, ids + entry - k, k);
   }
 
@@ -73,7 +79,7 @@ struct Combine {
   }
   __device__ bool kept(std::int32_t rank, std::int32_t key, std::int32_t number) const {
     if (!source_dropped(rank)) return true;
-    const auto* kept_rows = lane.own<const std::int32_t>(lane.at.kept(rank));
+    const auto* kept_rows = lane.template own<const std::int32_t>(lane.at.kept(rank));
     return number < kept_rows[lane.shape().by_rank ? 0 : key];
   }
   // All threads: counts the group's rows before this block's.
@@ -85,7 +91,7 @@ struct Combine {
     __syncthreads();
   }
   // All threads: takes those terms out of the table that were dropped; of the entries [first, first + n).
-  __device__ __noinline__ void take_out(Table& table, const std::int32_t* ids, std::int32_t first,
+  __device__ __noinline__ void take_out(TermTable& table, const std::int32_t* ids, std::int32_t first,
                                         std::int32_t n, std::int32_t* cursor) const {
     __shared__ std::int32_t numbers[kTerms], keys[kTerms];
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
@@ -104,27 +110,28 @@ struct Combine {
     const Shape& shape = lane.shape();
     // The loads that need no id go with its own.
     const std::int32_t id = ids[entry],
-                       place = a.direct ? lane.own<const std::int32_t>(lane.at.own_places())[entry] : 0;
-    const float weight = shape.by_rank ? 1.0F : lane.own<const float>(lane.at.own_weights())[entry];
+                       place =
+                           a.direct ? lane.template own<const std::int32_t>(lane.at.own_places())[entry] : 0;
+    const float weight = shape.by_rank ? 1.0F : lane.template own<const float>(lane.at.own_weights())[entry];
     if (id < 0 || place < 0) return {nullptr, 0};
     if (a.direct) {
-      const std::uint32_t where = __ldg(a.job.where + id);
+      const std::uint32_t where = __ldg(a.context.where + id);
       return {a.rows.at(local_of(where), place) + (lane.transport.peer_pointer(rank_of(where)) - lane.heap),
               weight};
     }
     if (shape.by_rank && rank_of_entry(ids, entry) < 0) return {nullptr, 0};
-    const std::int32_t token = a.job.by_topk.quotient(entry);
+    const std::int32_t token = a.context.topk_divider.quotient(entry);
     return {lane.heap + lane.at.answer(token, entry - token * shape.topk), weight};
   }
 };
 
-template <DType in, int n>
-__global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_constant__ CombineArgs a) {
+template <DeviceTransport T, DType in, int n>
+__global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_constant__ CombineArgs<T> a) {
   extern __shared__ std::int32_t shared[];
-  __shared__ Table table;
-  const Lane<PeerHandle>& lane = a.job.lane;
+  __shared__ TermTable table;
+  const Lane<T>& lane = a.context.lane;
   const Shape& shape = lane.shape();
-  const Block block(a.job);
+  const Block<T> block(a.context);
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   const bool dead = block.dead();
   if (a.direct && blockIdx.x == 0 && tid < shape.ranks && !dead) {  // before all else: the peers wait for it
@@ -132,14 +139,14 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
     block.signal_one(tid, lane.at.signal(Signal::combine, shape.rank),
                      pack(block.epoch, combine_payload(WireWay::direct, false, a.print)));
   }
-  const Combine combine{a, lane, block};
+  const Combine<T> combine{a, lane, block};
   fetch_arguments(a);
-  // The thread that tells has read early what there may be to tell.
-  const bool tells = blockIdx.x == gridDim.x - 1 && tid == kSumThreads - 1;
-  const std::uint32_t first_dropped = tells ? a.job.desk->first_dropped : kNone;
+  // The thread that reports what was dropped has read early what there may be to report.
+  const bool reports = blockIdx.x == gridDim.x - 1 && tid == kSumThreads - 1;
+  const std::uint32_t first_dropped = reports ? a.context.shared_state->first_dropped : kNone;
   const std::int32_t topk = shape.topk, tokens = a.tokens >= 0 ? a.tokens : lane.state().tokens;
-  const auto* ids = lane.own<const std::int32_t>(lane.at.own_ids());
-  const std::int32_t chunks = chunks_of<n>(a.out.hidden), most = a.job.by_topk.quotient(kTerms);
+  const auto* ids = lane.template own<const std::int32_t>(lane.at.own_ids());
+  const std::int32_t chunks = chunks_of<n>(a.out.hidden), most = a.context.topk_divider.quotient(kTerms);
   const Range own = slice_of(tokens * chunks, gridDim.x, blockIdx.x);
   const std::int32_t first_token = own.begin / chunks,
                      end_token = own.size() <= 0 ? first_token : (own.end - 1) / chunks + 1;
@@ -169,14 +176,14 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
     }
   }
   block.wait_begins();
-  bool fine = true, dropped = false;
-  if (tid < shape.ranks && !dead) fine = combine.await_source(tid, dropped);
-  if (!Block::fine(!fine || dead)) return;
-  dropped = !Block::fine(dropped);
+  bool come = true, dropped = false;
+  if (tid < shape.ranks && !dead) come = combine.await_source(tid, dropped);
+  if (any_in_block(!come || dead)) return;
+  dropped = any_in_block(dropped);
   block.wait_ends();
-  auto* const cursor = a.job.scratch == nullptr ? shared
-                                                : a.job.scratch + static_cast<std::int64_t>(blockIdx.x) * 2 *
-                                                                      (shape.experts + shape.ranks);
+  auto* const cursor = a.context.scratch == nullptr
+                           ? shared
+                           : a.context.scratch + static_cast<std::int64_t>(blockIdx.x) * counter_words(shape);
   if (dropped) combine.count_before(ids, first_token * topk, cursor);
 #pragma unroll 1
   for (std::int32_t first = first_token; batch(first) > 0; first += most) {
@@ -198,15 +205,14 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
                        a.out.out_type, a.out.accumulate, &to, 1);
     }
   }
-  if (tells) combine.tell_dropped(first_dropped, dropped);
+  if (reports) combine.report_dropped(first_dropped, dropped);
   block.end(0);
 }
 
-}  // namespace
-
-void launch_combine(const CombineArgs& args, const Launch& launch) {
+template <DeviceTransport T>
+void launch_combine(const CombineArgs<T>& args, const Launch& launch) {
   with_type(args.out.in_type, args.aligned,
-            [&]<DType in, int n>() { run<combine_kernel<in, n>>(args, launch, kSumThreads); });
+            [&]<DType in, int n>() { run<combine_kernel<T, in, n>>(args, launch, kSumThreads); });
 }
 
 }  // namespace moelane::gpu

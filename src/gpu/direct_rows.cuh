@@ -1,26 +1,33 @@
 #pragma once
 
-#include "gpu/kernels.hpp"
+#include "gpu/counts_out.cuh"
+#include "gpu/kernels.cuh"
 #include "gpu/routing.cuh"
+#include "gpu/tables.cuh"
 #include "protocol/dispatch_direct.hpp"
 
 // What the blocks of a direct dispatch do, in the order of the kernel (dispatch_direct.cu).
 namespace moelane::gpu {
 
-enum class Found { fine, odd, late };
+// What came of waiting for the counts of all.
+enum class CountsResult {
+  complete,
+  mismatched,  // some source's do not fit; check_source() says how
+  missing,     // some word did not come; this has been posted
+};
 
 // What a rank says beside its counts.
 struct Source {
   std::int32_t tokens, units;
 };
 
-template <bool ranked, bool in_shared>
+template <DeviceTransport T, bool ranked, bool in_shared>
 struct Direct {
-  const DirectArgs& a;
-  const Lane<PeerHandle>& lane;
-  const Block& block;
-  const Tables<in_shared>& tables;
-  ByTopk by;
+  const DirectArgs<T>& a;
+  const Lane<T>& lane;
+  const Block<T>& block;
+  const Tables<T, in_shared>& tables;
+  TopkDivider divider;
   static constexpr int kTries = 64;  // looks at words before the wait that can fail
   std::int32_t topk, experts, keys;  // keys: experts, and (ranked layout) ranks behind them
 
@@ -62,18 +69,18 @@ struct Direct {
   }
 
   __device__ std::uint64_t look(int source, std::int32_t i) const {
-    return Word(*lane.own<std::uint64_t>(word_at(source, i))).load(cuda::memory_order_relaxed);
+    return Word(*lane.template own<std::uint64_t>(word_at(source, i))).load(cuda::memory_order_relaxed);
   }
   // Every thread: adds up the rows of all ranks for each key, and of those before the own group. The loads of
   // a thread are on their way together, and again until all its words have come.
-  __device__ Found gather(Source* sources) const {
+  __device__ CountsResult gather(Source* sources) const {
     constexpr int kTogether = 3;
     const Shape& shape = lane.shape();
     const std::int32_t plain = shape.experts + shape.ranks, each = keys + kCountWords,
                        all = each * shape.ranks;
     const std::uint64_t needed = pack(block.epoch + 1, 0);
     const int group_first = lane.group_first();
-    Found found = Found::fine;
+    CountsResult found = CountsResult::complete;
 #pragma unroll 1
     for (std::int32_t first = static_cast<std::int32_t>(threadIdx.x); first < all;
          first += kTogether * kThreads) {
@@ -105,7 +112,7 @@ struct Direct {
             !block.wait_for({word_at(source[u], which[u]), needed, kEpochMask, source[u],
                              lane.at.signal(Signal::dispatch, source[u])},
                             Phase::counts, words[u])) {
-          return Found::late;
+          return CountsResult::missing;
         }
         const auto value = static_cast<std::int32_t>(payload_of(words[u]));
         if (which[u] >= plain) {
@@ -118,7 +125,7 @@ struct Direct {
           }
           if (counts_tokens ? value > shape.max_tokens
                             : static_cast<std::uint64_t>(value) != (extra(word, 0) & kPayloadMask)) {
-            found = Found::odd;
+            found = CountsResult::mismatched;
           }
         } else if (value != 0) {
           atomicAdd(&tables.total[which[u]], value);
@@ -130,7 +137,7 @@ struct Direct {
   }
 
   // What is wrong with a source's counts, if anything is: nobody may write out of place.
-  __device__ __noinline__ bool agrees(int source) const {
+  __device__ __noinline__ void check_source(int source) const {
     const Shape& shape = lane.shape();
     const auto get = [&](int of, CountWord which) {
       return payload_of(look(of, shape.experts + shape.ranks + static_cast<int>(which)));
@@ -143,15 +150,13 @@ struct Direct {
     const std::uint64_t tokens = get(source, CountWord::tokens);
     const std::uint64_t groups = get(source / shape.tp * shape.tp, CountWord::tokens);
     const std::uint64_t ours = lane.placement.fingerprint & k48;
-    if (placement != ours)
-      return block.refuse_peer(Fault::other_placement, Phase::counts, source, placement, ours);
-    if (output != (a.print & k48)) {
-      return block.refuse_peer(Fault::other_tensor, Phase::counts, source, output, a.print & k48);
+    if (placement != ours) {
+      block.refuse_peer(Fault::other_placement, Phase::counts, source, placement, ours);
+    } else if (output != (a.print & k48)) {
+      block.refuse_peer(Fault::other_tensor, Phase::counts, source, output, a.print & k48);
+    } else if (tokens != groups || tokens > static_cast<std::uint64_t>(shape.max_tokens)) {
+      block.refuse_peer(Fault::other_tokens, Phase::counts, source, tokens, groups);
     }
-    if (tokens != groups || tokens > static_cast<std::uint64_t>(shape.max_tokens)) {
-      return block.refuse_peer(Fault::other_tokens, Phase::counts, source, tokens, groups);
-    }
-    return true;
   }
 
   // Block 0: waits until every block of every rank has written its rows, a warp for a source and a thread for
@@ -168,7 +173,7 @@ struct Direct {
         // Looks that order nothing are quick; one that does follows.
 #pragma unroll 1
         for (int tries = 0; tries < kTries && !reached(word, needed, kEpochMask); ++tries)
-          word = Word(*lane.own<std::uint64_t>(at)).load(cuda::memory_order_relaxed);
+          word = Word(*lane.template own<std::uint64_t>(at)).load(cuda::memory_order_relaxed);
         come = block.wait_for({at, needed, kEpochMask, source}, Phase::dispatch, word);
         if (source == lane.rank() && unit > 0 && payload_of(word) != 0) bad = true;
       }
@@ -182,7 +187,7 @@ struct Direct {
     const std::int32_t alignment = a.out.alignment;
 #pragma unroll 1
     for (int rank = static_cast<int>(threadIdx.x / 32); rank < lane.shape().ranks; rank += kThreads / 32) {
-      const bool tell = write_out && rank == lane.rank();
+      const bool own = write_out && rank == lane.rank();
       const Range range{placement.first[rank], placement.first[rank + 1]};
       const std::int32_t end = prefix(
           range,
@@ -191,9 +196,9 @@ struct Direct {
           },
           [&](std::int32_t i, std::int32_t first) {
             tables.cursor[placement.by_rank[i]] += first;
-            if (tell) a.out.expert_offsets[i - range.begin] = first;
+            if (own) a.out.expert_offsets[i - range.begin] = first;
           });
-      if (tell && threadIdx.x % 32 == 0) a.out.expert_offsets[range.size()] = end;
+      if (own && threadIdx.x % 32 == 0) a.out.expert_offsets[range.size()] = end;
     }
   }
 
@@ -225,7 +230,7 @@ struct Direct {
   // The key by which an entry is numbered: its expert; ranked: its rank, where no earlier k of the token
   // names that.
   __device__ std::int32_t key_of_entry(std::int32_t entry) const {
-    const std::int32_t token = by.quotient(entry), k = entry - token * topk;
+    const std::int32_t token = divider.quotient(entry), k = entry - token * topk;
     const std::int32_t expert = id_of(a.in, experts, token, k);
     if (!ranked || expert < 0) return expert;
     const std::int32_t rank = tables.rank(expert);
@@ -242,7 +247,7 @@ struct Direct {
   // Ranked: counts of experts are the receiver's numbers of pairs.
   __device__ __noinline__ void count_pairs(Range entries) const {
     count(entries, tables.total,
-          [&](std::int32_t i) { return id_of(a.in, experts, by.quotient(i), by.remainder(i)); });
+          [&](std::int32_t i) { return id_of(a.in, experts, divider.quotient(i), divider.remainder(i)); });
   }
 
   // All threads: reads the ids of these entries, of a batch that begins with entry `first`, some token's k =
@@ -252,7 +257,8 @@ struct Direct {
 #pragma unroll 1
     for (std::int32_t e = entries.begin + static_cast<std::int32_t>(threadIdx.x); e < entries.end;
          e += kThreads) {
-      batch.id[e - first] = keep(a.job, e, entry_of(a.in, by.quotient(e), by.remainder(e)), bad);
+      batch.id[e - first] =
+          keep(a.context, e, entry_of(a.in, divider.quotient(e), divider.remainder(e)), bad);
     }
     return bad;
   }
@@ -261,7 +267,7 @@ struct Direct {
   __device__ void prefetch_places(const Batch& batch, Range entries) const {
     const std::int32_t i = static_cast<std::int32_t>(threadIdx.x);
     if (i >= entries.size()) return;
-    const std::int32_t id = batch.id[by.remainder(entries.begin) + i];
+    const std::int32_t id = batch.id[divider.remainder(entries.begin) + i];
     if (id < 0) return;
     const std::ptrdiff_t there = lane.transport.peer_pointer(tables.rank(id)) - lane.heap;
     ptx::prefetch(a.out.x.at(tables.local(id), 0) + there);
@@ -284,8 +290,9 @@ struct Direct {
   // All threads, after a barrier: numbers these entries and (own share) writes their rows. `begun`: bulk has
   // their first.
   __device__ std::uint64_t move(Batch& batch, Range entries, bool mine, BulkRows& bulk, bool begun) const {
-    const std::int32_t first_token = by.quotient(entries.begin), first = first_token * topk;
-    const std::int32_t skip = entries.begin - first, tokens = by.quotient(entries.end - first + topk - 1);
+    const std::int32_t first_token = divider.quotient(entries.begin), first = first_token * topk;
+    const std::int32_t skip = entries.begin - first,
+                       tokens = divider.quotient(entries.end - first + topk - 1);
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
     if (ranked) {
       for (std::int32_t e = entries.begin + tid; e < entries.end; e += kThreads)
@@ -301,20 +308,21 @@ struct Direct {
       batch.to[i] = batch.scales_to[i] = nullptr;
       if (i < skip || first + i >= entries.end) continue;
       const std::int32_t number = batch.number[i], place = number < a.out.capacity ? number : -1;
-      lane.own<std::int32_t>(lane.at.own_places())[first + i] = place;
-      if (number != place) atomicMin(&a.job.desk->first_dropped, static_cast<std::uint32_t>(first + i));
+      lane.template own<std::int32_t>(lane.at.own_places())[first + i] = place;
+      if (number != place)
+        atomicMin(&a.context.shared_state->first_dropped, static_cast<std::uint32_t>(first + i));
       if (place < 0 || !mine) continue;
       ++rows;
       const std::int32_t rank = tables.rank(batch.id[i]), local = tables.local(batch.id[i]);
       const std::ptrdiff_t there = lane.transport.peer_pointer(rank) - lane.heap;
       batch.to[i] = a.out.x.at(local, place) + there;
       if (a.out.scale_columns > 0) batch.scales_to[i] = a.out.scales.at(local, place) + there;
-      if (ranked) write_routing(first_token + by.quotient(i), rank, place);
+      if (ranked) write_routing(first_token + divider.quotient(i), rank, place);
     }
     __syncthreads();
     if (mine) {
       move_rows<2>(
-          bulk, begun, a.by, tokens, topk, {batch.to, lane.shape().row_bytes},
+          bulk, begun, a.width, tokens, topk, {batch.to, lane.shape().row_bytes},
           [&](std::int32_t row) { return a.in.x.at(first_token + row); }, a.scales, batch.scales_to,
           [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
     }

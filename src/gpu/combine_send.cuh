@@ -1,18 +1,21 @@
-#include "gpu/kernels.hpp"
+#pragma once
+
+#include "gpu/kernels.cuh"
+#include "gpu/launch.cuh"
 #include "gpu/sum.cuh"
 #include "protocol/combine_put.hpp"
 
 // Combine, put way, where the experts are: copies every listed answer (or, with partial sums, one sum for
 // each token that is here) into the slots of all ranks of the token's group, then signals. Never waits.
 namespace moelane::gpu {
-namespace {
 
-constexpr int kTerms = 512;
-constexpr int kSendThreads = 512;  // fewer have more registers each, for more rows on their way
+inline constexpr int kSendTerms = 512;
+inline constexpr int kSendThreads = 512;  // fewer have more registers each, for more rows on their way
 
+template <DeviceTransport T>
 struct Answering {
-  const AnswerArgs& a;
-  const Lane<PeerHandle>& lane;
+  const AnswerArgs<T>& a;
+  const Lane<T>& lane;
 
   // One entry of the list: a token of a source, and which of its k.
   struct Entry {
@@ -23,20 +26,21 @@ struct Answering {
   };
   __device__ Entry entry(std::int32_t i) const {
     const Shape& shape = lane.shape();
-    const std::int32_t code = lane.own<const std::int32_t>(lane.at.received())[i];
+    const std::int32_t code = lane.template own<const std::int32_t>(lane.at.received())[i];
     const std::int32_t each = shape.share * shape.topk;
     Entry e{code / each, code % each / shape.topk, code % shape.topk, nullptr, code % each};
-    e.ids = lane.own<const std::int32_t>(lane.at.routing_ids(e.source)) + e.token * shape.topk;
+    e.ids = lane.template own<const std::int32_t>(lane.at.routing_ids(e.source)) + e.token * shape.topk;
     return e;
   }
   __device__ std::int32_t place(const Entry& e, std::int32_t k) const {
-    return lane.own<const std::int32_t>(lane.at.places(e.source))[e.token * lane.shape().topk + k];
+    return lane.template own<const std::int32_t>(lane.at.places(e.source))[e.token * lane.shape().topk + k];
   }
   // The slot at number `j` of the token's group; every rank begins with another one.
   __device__ std::byte* slot(const Entry& e, int j) const {
     const Shape& shape = lane.shape();
     const int peer = e.source / shape.tp * shape.tp + (shape.rank + j) % shape.tp;
-    const std::uint64_t word = *lane.own<const std::uint64_t>(lane.at.signal(Signal::dispatch, e.source));
+    const std::uint64_t word =
+        *lane.template own<const std::uint64_t>(lane.at.signal(Signal::dispatch, e.source));
     const Share share = share_of(tokens_of(word), shape.tp, e.source % shape.tp);
     return lane.transport.peer_pointer(peer) + lane.at.answer(share.begin + e.token, e.k);
   }
@@ -44,27 +48,29 @@ struct Answering {
   __device__ Term term(const Entry& e, std::int32_t k) const {
     const std::int32_t here = local_on(lane.placement, e.ids[k], lane.rank());
     if (here < 0 || place(e, k) < 0) return {nullptr, 0};
-    const auto* weights = lane.own<const float>(lane.at.routing_weights(e.source));
+    const auto* weights = lane.template own<const float>(lane.at.routing_weights(e.source));
     return {a.rows.at(here, place(e, k)), weights[e.token * lane.shape().topk + k]};
   }
 };
 
 // By the last block, after an overflow: for each group how many rows of every expert (by_rank: in all) were
 // answered, to the ranks of the group, with the signal.
-__device__ void signal_with_counts(const Block& block, const AnswerArgs& a) {
+template <DeviceTransport T>
+__device__ void signal_with_counts(const Block<T>& block, const AnswerArgs<T>& a) {
   __shared__ std::int32_t lost;
-  const Lane<PeerHandle>& lane = a.job.lane;
+  const Lane<T>& lane = a.context.lane;
   const Shape& shape = lane.shape();
-  auto* kept = lane.own<std::int32_t>(lane.at.cursors());
+  auto* kept = lane.template own<std::int32_t>(lane.at.cursors());
   for (int first = 0; first < shape.ranks; first += shape.tp) {
     __syncthreads();
     clear(kept, lane.at.kept_words());
     if (threadIdx.x == 0) lost = 0;
     __syncthreads();
     for (int source = first; source < first + shape.tp; ++source) {
-      const auto* ids = lane.own<const std::int32_t>(lane.at.routing_ids(source));
-      const auto* places = lane.own<const std::int32_t>(lane.at.places(source));
-      const std::uint64_t word = *lane.own<const std::uint64_t>(lane.at.signal(Signal::dispatch, source));
+      const auto* ids = lane.template own<const std::int32_t>(lane.at.routing_ids(source));
+      const auto* places = lane.template own<const std::int32_t>(lane.at.places(source));
+      const std::uint64_t word =
+          *lane.template own<const std::uint64_t>(lane.at.signal(Signal::dispatch, source));
       const Share share = share_of(tokens_of(word), shape.tp, source % shape.tp);
       for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < share.count * shape.topk;
            i += kSendThreads) {
@@ -95,8 +101,9 @@ __device__ void signal_with_counts(const Block& block, const AnswerArgs& a) {
 }
 
 // All threads, when all answers of the block are written.
-__device__ void finish(const Block& block, const AnswerArgs& a, std::int32_t rows) {
-  const Lane<PeerHandle>& lane = a.job.lane;
+template <DeviceTransport T>
+__device__ void finish(const Block<T>& block, const AnswerArgs<T>& a, std::int32_t rows) {
+  const Lane<T>& lane = a.context.lane;
   const Shape& shape = lane.shape();
   const std::uint64_t word = pack(block.epoch, combine_payload(WireWay::put, false, a.print));
   const bool dropped = lane.state().dropped != 0;
@@ -110,46 +117,51 @@ __device__ void finish(const Block& block, const AnswerArgs& a, std::int32_t row
 }
 
 // The slots of the rows [first, first + n) of the list, tp each.
-__device__ void find_slots(const Answering& answering, std::int32_t first, std::int32_t n, std::byte** to) {
+template <DeviceTransport T>
+__device__ void find_slots(const Answering<T>& answering, std::int32_t first, std::int32_t n,
+                           std::byte** to) {
   const std::int32_t tp = answering.lane.shape().tp;
   for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n * tp; i += kSendThreads) {
     to[i] = answering.slot(answering.entry(first + i / tp), i % tp);
   }
 }
 
-__global__ void __launch_bounds__(kSendThreads, 1) answer_kernel(const __grid_constant__ AnswerArgs a) {
+template <DeviceTransport T>
+__global__ void __launch_bounds__(kSendThreads, 1) answer_kernel(const __grid_constant__ AnswerArgs<T> a) {
   __shared__ std::byte* to[kBatch];
   __shared__ const std::byte* from[kBatch];
-  const Lane<PeerHandle>& lane = a.job.lane;
-  const Block block(a.job);
+  const Lane<T>& lane = a.context.lane;
+  const Block<T> block(a.context);
   if (block.dead()) return;
-  const Answering answering{a, lane};
+  const Answering<T> answering{a, lane};
   const std::int32_t tp = lane.shape().tp, most = kBatch / tp;
   const Range own = slice_of(lane.state().received, gridDim.x, blockIdx.x);
   for (std::int32_t first = own.begin; first < own.end; first += most) {
     const std::int32_t n = own.end - first < most ? own.end - first : most;
     find_slots(answering, first, n, to);
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += kSendThreads) {
-      const Answering::Entry e = answering.entry(first + i);
+      const typename Answering<T>::Entry e = answering.entry(first + i);
       from[i] = a.rows.at(lane.placement.local_of[e.ids[e.k]], answering.place(e, e.k));
     }
     __syncthreads();
-    copy_rows<7>(a.by, n, tp, {to, lane.shape().answer_bytes}, [&](std::int32_t row) { return from[row]; });
+    copy_rows<7>(a.width, n, tp, {to, lane.shape().answer_bytes},
+                 [&](std::int32_t row) { return from[row]; });
     __syncthreads();
   }
   finish(block, a, (own.end - own.begin) * tp);
 }
 
-template <DType in, int n>
-__global__ void __launch_bounds__(kSendThreads, 1) partial_sum_kernel(const __grid_constant__ AnswerArgs a) {
+template <DeviceTransport T, DType in, int n>
+__global__ void __launch_bounds__(kSendThreads, 1)
+    partial_sum_kernel(const __grid_constant__ AnswerArgs<T> a) {
   __shared__ std::byte* to[kBatch];
-  __shared__ Term terms[kTerms];
-  const Lane<PeerHandle>& lane = a.job.lane;
-  const Block block(a.job);
+  __shared__ Term terms[kSendTerms];
+  const Lane<T>& lane = a.context.lane;
+  const Block<T> block(a.context);
   if (block.dead()) return;
-  const Answering answering{a, lane};
+  const Answering<T> answering{a, lane};
   const std::int32_t tp = lane.shape().tp, topk = lane.shape().topk;
-  const std::int32_t most = kTerms / topk < kBatch / tp ? kTerms / topk : kBatch / tp;
+  const std::int32_t most = kSendTerms / topk < kBatch / tp ? kSendTerms / topk : kBatch / tp;
   const std::int32_t chunks = chunks_of<n>(a.hidden);
   const Range own = slice_of(lane.state().received, gridDim.x, blockIdx.x);
   for (std::int32_t first = own.begin; first < own.end; first += most) {
@@ -170,12 +182,11 @@ __global__ void __launch_bounds__(kSendThreads, 1) partial_sum_kernel(const __gr
   finish(block, a, (own.end - own.begin) * tp);
 }
 
-}  // namespace
-
-void launch_combine_send(const AnswerArgs& args, const Launch& launch) {
-  if (!args.partial_sums) return run<answer_kernel>(args, launch, kSendThreads);
-  with_type(args.type, args.by == Width::sixteen,
-            [&]<DType in, int n>() { run<partial_sum_kernel<in, n>>(args, launch, kSendThreads); });
+template <DeviceTransport T>
+void launch_combine_send(const AnswerArgs<T>& args, const Launch& launch) {
+  if (!args.partial_sums) return run<answer_kernel<T>>(args, launch, kSendThreads);
+  with_type(args.type, args.width == Width::sixteen,
+            [&]<DType in, int n>() { run<partial_sum_kernel<T, in, n>>(args, launch, kSendThreads); });
 }
 
 }  // namespace moelane::gpu

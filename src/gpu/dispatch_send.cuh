@@ -1,23 +1,27 @@
-#include "gpu/kernels.hpp"
+#pragma once
+
+#include "gpu/kernels.cuh"
+#include "gpu/launch.cuh"
 #include "gpu/routing.cuh"
+#include "gpu/tables.cuh"
 
 // Dispatch, put way, the sender: writes one row for each token and destination rank into the destination's
 // slot, its ids to every rank and its counts to those whose experts they count, then one signal; it never
 // waits.
 namespace moelane::gpu {
-namespace {
 
 // By the threads of all blocks: the routing of the own share, to the peers' blocks for this source.
-__device__ void send_routing(const SendArgs& a, std::int32_t tokens) {
-  const Lane<PeerHandle>& lane = a.job.lane;
+template <DeviceTransport T>
+__device__ void send_routing(const SendArgs<T>& a, std::int32_t tokens) {
+  const Lane<T>& lane = a.context.lane;
   const Shape& shape = lane.shape();
   const Share share = lane.own_share(tokens);
   const auto thread = static_cast<std::int32_t>(blockIdx.x * kThreads + threadIdx.x);
   const auto threads = static_cast<std::int32_t>(gridDim.x * kThreads);
-  const ByTopk by = a.job.by_topk;
+  const TopkDivider divider = a.context.topk_divider;
 #pragma unroll 1
   for (std::int32_t i = thread; i < share.count * shape.topk; i += threads) {
-    const std::int32_t token = share.begin + by.quotient(i), k = by.remainder(i);
+    const std::int32_t token = share.begin + divider.quotient(i), k = divider.remainder(i);
     const std::int32_t id = id_of(a.in, shape.experts, token, k);
     const float weight = shape.weights ? *reinterpret_cast<const float*>(a.in.weights.at(token, k)) : 0;
     int peer = shape.rank;
@@ -37,25 +41,25 @@ __device__ void send_routing(const SendArgs& a, std::int32_t tokens) {
 }
 
 // By one block, to every rank: the rows of this share for each expert there, and for the rank.
-template <bool in_shared>
-__device__ void send_counts(const SendArgs& a, const Block& block, const Tables<in_shared>& tables,
+template <DeviceTransport T, bool in_shared>
+__device__ void send_counts(const SendArgs<T>& a, const Block<T>& block, const Tables<T, in_shared>& tables,
                             std::int32_t tokens) {
-  const Lane<PeerHandle>& lane = a.job.lane;
+  const Lane<T>& lane = a.context.lane;
   const Shape& shape = lane.shape();
-  const ByTopk by = a.job.by_topk;
+  const TopkDivider divider = a.context.topk_divider;
   const Share share = lane.own_share(tokens);
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   const auto id_at = [&](std::int32_t i) {
-    return id_of(a.in, shape.experts, share.begin + by.quotient(i), by.remainder(i));
+    return id_of(a.in, shape.experts, share.begin + divider.quotient(i), divider.remainder(i));
   };
 #pragma unroll 1
-  for (std::int32_t i = tid; i < share.count * by.topk; i += kThreads) {
+  for (std::int32_t i = tid; i < share.count * divider.topk; i += kThreads) {
     const std::int32_t id = id_at(i);
     if (id < 0) continue;
     atomicAdd(&tables.total[id], 1);
     if (!shape.by_rank) continue;
     bool again = false;
-    for (std::int32_t j = i - by.remainder(i); j < i; ++j) {
+    for (std::int32_t j = i - divider.remainder(i); j < i; ++j) {
       const std::int32_t other = id_at(j);
       again = again || (other >= 0 && tables.rank(other) == tables.rank(id));
     }
@@ -70,34 +74,34 @@ __device__ void send_counts(const SendArgs& a, const Block& block, const Tables<
   }
 }
 
-template <bool in_shared>
-__global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid_constant__ SendArgs a) {
+template <DeviceTransport T, bool in_shared>
+__global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid_constant__ SendArgs<T> a) {
   extern __shared__ __align__(kBulkAlignment) std::int32_t shared[];
   __shared__ Batch batch;
-  const Lane<PeerHandle>& lane = a.job.lane;
+  const Lane<T>& lane = a.context.lane;
   const Shape& shape = lane.shape();
-  const Block block(a.job);
+  const Block<T> block(a.context);
   const bool dead = block.dead();
-  const std::uint32_t where = Tables<in_shared>::first_where(a.job);
-  const ByTopk by = a.job.by_topk;
-  const std::int32_t tokens = tokens_in(a.in).count, topk = by.topk;
+  const std::uint32_t where = Tables<T, in_shared>::first_where(a.context);
+  const TopkDivider divider = a.context.topk_divider;
+  const std::int32_t tokens = tokens_in(a.in).count, topk = divider.topk;
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   fetch_arguments(a);
   const Share share = lane.own_share(tokens);
-  const Range own = entries_of(share, topk), own_batch = batch_of(own, own.begin, by);
+  const Range own = entries_of(share, topk), own_batch = batch_of(own, own.begin, divider);
   BulkRows bulk(a.bulk, shared);
-  const std::int32_t own_row = by.quotient(own.begin) + BulkRows::warp();
+  const std::int32_t own_row = divider.quotient(own.begin) + BulkRows::warp();
   const bool begun = bulk.mine() && own_batch.size() > 0 && own_row * topk < own_batch.end;
   if (begun) bulk.load(a.in.x.at(own_row), a.in.scales.at(own_row));
-  const Tables<in_shared> tables(a.job, shared, shape.experts + shape.ranks);
-  Tables<in_shared>::copy_where(a.job, shared, where);
+  const Tables<T, in_shared> tables(a.context, shared, shape.experts + shape.ranks);
+  Tables<T, in_shared>::copy_where(a.context, shared, where);
   const Range kept = slice_of(tokens * topk, gridDim.x, blockIdx.x);
   bool bad = false;
 #pragma unroll 1
   for (std::int32_t i = kept.begin + tid; i < kept.end; i += kThreads) {
-    keep(a.job, i, entry_of(a.in, by.quotient(i), by.remainder(i)), bad);
+    keep(a.context, i, entry_of(a.in, divider.quotient(i), divider.remainder(i)), bad);
   }
-  if (!Block::fine(dead)) {
+  if (any_in_block(dead)) {
     if (begun) bulk.drop();
     return;
   }
@@ -106,13 +110,14 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid
 
   std::uint64_t rows = 0;
 #pragma unroll 1
-  for (Range these = own_batch; these.size() > 0; these = batch_of(own, these.end, by)) {
-    const std::int32_t first_token = by.quotient(these.begin), first = first_token * topk;
-    const std::int32_t n = by.quotient(these.end - first + topk - 1) * topk;  // of whole tokens
+  for (Range these = own_batch; these.size() > 0; these = batch_of(own, these.end, divider)) {
+    const std::int32_t first_token = divider.quotient(these.begin), first = first_token * topk;
+    const std::int32_t n = divider.quotient(these.end - first + topk - 1) * topk;  // of whole tokens
     if (these.begin > own.begin) __syncthreads();
 #pragma unroll 1
     for (std::int32_t i = tid; i < n; i += kThreads) {
-      const std::int32_t id = id_of(a.in, shape.experts, first_token + by.quotient(i), by.remainder(i));
+      const std::int32_t id =
+          id_of(a.in, shape.experts, first_token + divider.quotient(i), divider.remainder(i));
       batch.key[i] = id < 0 ? -1 : tables.rank(id);
     }
     __syncthreads();
@@ -122,34 +127,34 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_send_kernel(const __grid
       if (first + i < these.begin || first + i >= these.end || batch.key[i] < 0) continue;
       bool again = false;
 #pragma unroll 1
-      for (std::int32_t j = i - by.remainder(i); j < i; ++j) again = again || batch.key[j] == batch.key[i];
+      for (std::int32_t j = i - divider.remainder(i); j < i; ++j)
+        again = again || batch.key[j] == batch.key[i];
       if (again) continue;
       ++rows;
       batch.to[i] = lane.transport.peer_pointer(batch.key[i]) +
-                    lane.at.slot(shape.rank, first_token + by.quotient(i) - share.begin);
+                    lane.at.slot(shape.rank, first_token + divider.quotient(i) - share.begin);
       batch.scales_to[i] = batch.to[i] + shape.scale_offset();
     }
     __syncthreads();
     move_rows<2>(
-        bulk, begun && these.begin == own.begin, a.by, by.quotient(n), topk, {batch.to, shape.row_bytes},
-        [&](std::int32_t row) { return a.in.x.at(first_token + row); }, a.scales, batch.scales_to,
-        [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
+        bulk, begun && these.begin == own.begin, a.width, divider.quotient(n), topk,
+        {batch.to, shape.row_bytes}, [&](std::int32_t row) { return a.in.x.at(first_token + row); }, a.scales,
+        batch.scales_to, [&](std::int32_t row) { return a.in.scales.at(first_token + row); });
   }
   if (block.last_and_signal(lane.at.signal(Signal::dispatch, shape.rank),
                             pack(block.epoch + 1, dispatch_payload(WireWay::put, tokens))) &&
       tid == 0) {
-    tell_bad_input(block, a.in);
+    report_bad_input(block, a.in);
   }
   block.end(rows * static_cast<std::uint64_t>(shape.slot_bytes()));
 }
 
-}  // namespace
-
-void launch_dispatch_send(const SendArgs& args, const Launch& launch) {
-  if (args.job.scratch == nullptr) {
-    run<dispatch_send_kernel<true>>(args, launch);
+template <DeviceTransport T>
+void launch_dispatch_send(const SendArgs<T>& args, const Launch& launch) {
+  if (args.context.scratch == nullptr) {
+    run<dispatch_send_kernel<T, true>>(args, launch);
   } else {
-    run<dispatch_send_kernel<false>>(args, launch);
+    run<dispatch_send_kernel<T, false>>(args, launch);
   }
 }
 

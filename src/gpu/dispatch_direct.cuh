@@ -1,14 +1,17 @@
-#include "gpu/direct.cuh"
+#pragma once
+
+#include "gpu/direct_rows.cuh"
+#include "gpu/launch.cuh"
 
 // Dispatch, direct way. Blocks publish the counts; every block waits for those of all ranks, derives the
 // places of its own slice of the tokens from them, writes the rows and says so to every rank, where block 0
 // waits for all that say so. A count travels as one word with its epoch, so that it is data and flag in one
 // and needs no fence.
 namespace moelane::gpu {
-namespace {
 
 // Ranked layout, when rows found no room: the (row, k) pairs of those that did, which no rank knew before.
-__device__ __noinline__ void count_pairs_left(const Output& out, const Lane<PeerHandle>& lane) {
+template <DeviceTransport T>
+__device__ __noinline__ void count_pairs_left(const Output& out, const Lane<T>& lane) {
   clear(out.expert_counts, lane.placement.local_experts(lane.rank()));
   __syncthreads();
   const std::int32_t topk = lane.shape().topk;
@@ -20,28 +23,30 @@ __device__ __noinline__ void count_pairs_left(const Output& out, const Lane<Peer
 
 // The first rows that the block will move, on their way from memory while the counts are awaited: a warp
 // takes a token.
-__device__ void prefetch_rows(const Input& in, Range entries, const ByTopk& by, std::int64_t row_bytes) {
+__device__ inline void prefetch_rows(const Input& in, Range entries, const TopkDivider& divider,
+                                     std::int64_t row_bytes) {
   constexpr std::int64_t kLine = 128;
-  const std::int32_t token = by.quotient(entries.begin) + static_cast<std::int32_t>(threadIdx.x / 32);
-  if (token * by.topk >= entries.end || entries.size() <= 0) return;
+  const std::int32_t token = divider.quotient(entries.begin) + static_cast<std::int32_t>(threadIdx.x / 32);
+  if (token * divider.topk >= entries.end || entries.size() <= 0) return;
 #pragma unroll 1
   for (std::int64_t at = threadIdx.x % 32 * kLine; at < row_bytes; at += 32 * kLine)
     ptx::prefetch(in.x.at(token) + at);
   if (in.scale_columns > 0 && threadIdx.x % 32 == 0) ptx::prefetch(in.scales.at(token));
 }
 
-template <bool ranked, bool in_shared>
-__global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __grid_constant__ DirectArgs a) {
+template <DeviceTransport T, bool ranked, bool in_shared>
+__global__ void __launch_bounds__(kThreads, 1)
+    dispatch_direct_kernel(const __grid_constant__ DirectArgs<T> a) {
   extern __shared__ __align__(kBulkAlignment) std::int32_t shared[];
   __shared__ Batch batch;
-  __shared__ Source sources[PeerHandle::kMaxRanks];
+  __shared__ Source sources[T::kMaxRanks];
   __shared__ std::int32_t full;
-  const Lane<PeerHandle>& lane = a.job.lane;
+  const Lane<T>& lane = a.context.lane;
   const Shape& shape = lane.shape();
-  const Block block(a.job);
+  const Block<T> block(a.context);
   const bool dead = block.dead();
-  const ByTopk by = a.job.by_topk;
-  const std::int32_t keys = shape.experts + (ranked ? shape.ranks : 0), topk = by.topk;
+  const TopkDivider divider = a.context.topk_divider;
+  const std::int32_t keys = shape.experts + (ranked ? shape.ranks : 0), topk = divider.topk;
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   fetch_arguments(a);
 
@@ -55,28 +60,29 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   // and the first of the block's own batch.
   constexpr int kEarly = 2;
   std::int32_t early[kEarly];
-  const std::uint32_t where = Tables<in_shared>::first_where(a.job);
+  const std::uint32_t where = Tables<T, in_shared>::first_where(a.context);
 #pragma unroll
   for (int u = 0; u < kEarly; ++u) {
     const std::int32_t e = tid + u * kThreads;
-    early[u] =
-        !ranked && e < tokens * topk ? id_of(a.in, shape.experts, by.quotient(e), by.remainder(e)) : -1;
+    early[u] = !ranked && e < tokens * topk
+                   ? id_of(a.in, shape.experts, divider.quotient(e), divider.remainder(e))
+                   : -1;
   }
-  const Range first = entries_of(part(0), topk), first_batch = batch_of(first, first.begin, by);
-  const std::int32_t own_entry = first_batch.begin + tid, batch_begin = by.quotient(first.begin) * topk;
+  const Range first = entries_of(part(0), topk), first_batch = batch_of(first, first.begin, divider);
+  const std::int32_t own_entry = first_batch.begin + tid, batch_begin = divider.quotient(first.begin) * topk;
   Entry own_first{-1, 0};
   if (own_entry < first_batch.end)
-    own_first = entry_of(a.in, by.quotient(own_entry), by.remainder(own_entry));
-  const Range my_first = entries_of(part(mine), topk), my_batch = batch_of(my_first, my_first.begin, by);
+    own_first = entry_of(a.in, divider.quotient(own_entry), divider.remainder(own_entry));
+  const Range my_first = entries_of(part(mine), topk), my_batch = batch_of(my_first, my_first.begin, divider);
   BulkRows bulk(a.bulk, shared);
-  const std::int32_t my_row = by.quotient(my_first.begin) + BulkRows::warp();
+  const std::int32_t my_row = divider.quotient(my_first.begin) + BulkRows::warp();
   const bool begun = bulk.mine() && my_batch.size() > 0 && my_row * topk < my_batch.end;
-  if (!bulk.any()) prefetch_rows(a.in, my_first, by, shape.row_bytes);
-  const Tables<in_shared> tables(a.job, shared, keys);
-  const Direct<ranked, in_shared> direct{a, lane, block, tables, by, topk, shape.experts, keys};
+  if (!bulk.any()) prefetch_rows(a.in, my_first, divider, shape.row_bytes);
+  const Tables<T, in_shared> tables(a.context, shared, keys);
+  const Direct<T, ranked, in_shared> direct{a, lane, block, tables, divider, topk, shape.experts, keys};
   bool bad = false;
   if (tid == 0) full = 0;
-  Tables<in_shared>::copy_where(a.job, shared, where);
+  Tables<T, in_shared>::copy_where(a.context, shared, where);
   const auto count_entries = [&](Range of, std::int32_t* counters) {
     std::int32_t begin = of.begin;
     if (!ranked) {
@@ -89,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
     }
     if (begin < of.end) direct.count_far(Range{begin, of.end}, counters);
   };
-  if (!Block::fine(dead)) return;
+  if (any_in_block(dead)) return;
   // Where every block has seen all entries anyway, each publishes to a part of the peers.
   const int publishers = !ranked && tokens * topk <= kEarly * kThreads ? static_cast<int>(gridDim.x) : 1;
   if (static_cast<int>(blockIdx.x) < publishers) {
@@ -101,32 +107,30 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   }
   // What no peer waits for. The first rows will be there when their places are known.
   if (begun) bulk.load(a.in.x.at(my_row), a.in.scales.at(my_row));
-  const auto leave = [&] {
-    if (begun) bulk.drop();
-  };
-  if (own_entry < first_batch.end) batch.id[own_entry - batch_begin] = keep(a.job, own_entry, own_first, bad);
+  if (own_entry < first_batch.end)
+    batch.id[own_entry - batch_begin] = keep(a.context, own_entry, own_first, bad);
   if (first_batch.size() > kThreads)
     bad |= direct.read(batch, Range{first_batch.begin + kThreads, first_batch.end}, batch_begin);
   count_entries(Range{0, first.begin}, tables.cursor);
   if (a.out.layout == Layout::padded) direct.prefetch_places(batch, first_batch);
   __syncthreads();
   block.wait_begins();
-  const Found found = direct.gather(sources);
+  const CountsResult found = direct.gather(sources);
   if (shape.tp > 1) __syncthreads();
   // The ranks of a group bring the same tokens.
   const bool differs = tid < shape.ranks && sources[tid].tokens != sources[tid / shape.tp * shape.tp].tokens;
-  if (!Block::fine(found != Found::fine || differs)) {
-    // Who has waited in vain has said so.
-    if (Block::fine(found == Found::late) && tid < shape.ranks) direct.agrees(tid);
-    return leave();
+  if (any_in_block(found != CountsResult::complete || differs)) {
+    if (!any_in_block(found == CountsResult::missing) && tid < shape.ranks) direct.check_source(tid);
+    if (begun) bulk.drop();
+    return;
   }
   block.wait_ends();
-  const bool tells = blockIdx.x == gridDim.x - 1;
+  const bool writes_counts = blockIdx.x == gridDim.x - 1;
   if (a.out.layout == Layout::contiguous) {
-    direct.add_firsts(tells);
+    direct.add_firsts(writes_counts);
     __syncthreads();
   }
-  if (tells && !direct.write_counts_out()) full = 1;
+  if (writes_counts && !direct.write_counts_out()) full = 1;
 
   std::uint64_t rows = 0;
   Range own = first;
@@ -139,16 +143,17 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
       direct.count_far(Range{counted, own.begin}, tables.cursor);
     }
 #pragma unroll 1
-    for (Range these = batch_of(own, own.begin, by); these.size() > 0; these = batch_of(own, these.end, by)) {
+    for (Range these = batch_of(own, own.begin, divider); these.size() > 0;
+         these = batch_of(own, these.end, divider)) {
       if (j > 0 || these.begin > own.begin) {
         __syncthreads();
-        bad |= direct.read(batch, these, by.quotient(these.begin) * topk);
+        bad |= direct.read(batch, these, divider.quotient(these.begin) * topk);
         __syncthreads();
       }
       rows += direct.move(batch, these, j == mine, bulk, begun && these.begin == my_first.begin);
     }
   }
-  if (tells) {
+  if (writes_counts) {
     __syncthreads();
     if (tid == 0 && full != 0) direct.write_cut();
   }
@@ -157,10 +162,10 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   bad = block.signal_written(blockIdx.x == 0 ? needed | dispatch_payload(WireWay::direct, tokens) : needed,
                              bad);
   if (blockIdx.x == 0) {
-    if (!Block::fine(!direct.await_rows(sources, needed, bad))) return;
-    bad = !Block::fine(bad);
+    if (any_in_block(!direct.await_rows(sources, needed, bad))) return;
+    bad = any_in_block(bad);
     if (tid == 0) {
-      if (bad || !tokens_in(a.in).right) tell_bad_input(block, a.in);
+      if (bad || !tokens_in(a.in).right) report_bad_input(block, a.in);
       LaneState& state = lane.state();
       state.epoch = block.epoch + 1;
       state.tokens = tokens;
@@ -171,11 +176,10 @@ __global__ void __launch_bounds__(kThreads, 1) dispatch_direct_kernel(const __gr
   block.end(rows * static_cast<std::uint64_t>(shape.slot_bytes()));
 }
 
-}  // namespace
-
-void launch_dispatch_direct(const DirectArgs& args, const Launch& launch) {
-  with_tables(args.out.layout, args.job, [&]<bool ranked, bool in_shared>() {
-    run<dispatch_direct_kernel<ranked, in_shared>>(args, launch);
+template <DeviceTransport T>
+void launch_dispatch_direct(const DirectArgs<T>& args, const Launch& launch) {
+  with_tables(args.out.layout, args.context, [&]<bool ranked, bool in_shared>() {
+    run<dispatch_direct_kernel<T, ranked, in_shared>>(args, launch);
   });
 }
 

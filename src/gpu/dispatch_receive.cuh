@@ -1,15 +1,18 @@
+#pragma once
+
+#include "gpu/launch.cuh"
 #include "gpu/receive.cuh"
 
 // Dispatch, put way, the receiver: each block places the rows of a slice of the tokens of all sources, moves
 // them there and lists them for combine. What lies before its slice the sources have counted, but for the
 // beginning of the source in which the slice begins.
 namespace moelane::gpu {
-namespace {
 
 // One thread, one source: waits, and checks what it says. The first of a group's sources speaks for its
 // tokens.
-__device__ bool await_source(const ReceiveArgs& a, const Block& block, int source) {
-  const Lane<PeerHandle>& lane = a.job.lane;
+template <DeviceTransport T>
+__device__ bool await_source(const ReceiveArgs<T>& a, const Block<T>& block, int source) {
+  const Lane<T>& lane = a.context.lane;
   const Shape& shape = lane.shape();
   const std::uint64_t needed = pack(block.epoch + 1, 0);
   const int leader = source / shape.tp * shape.tp;
@@ -24,7 +27,7 @@ __device__ bool await_source(const ReceiveArgs& a, const Block& block, int sourc
   if (leader != source && !wait(leader, group)) return false;
   if (way_of(word) != WireWay::put)
     return block.refuse_peer(Fault::other_way, Phase::dispatch, source, word, needed);
-  const std::uint64_t print = lane.own<const RoutingHeader>(lane.at.routing(source))->fingerprint;
+  const std::uint64_t print = lane.template own<const RoutingHeader>(lane.at.routing(source))->fingerprint;
   if (print != lane.placement.fingerprint) {
     return block.refuse_peer(Fault::other_placement, Phase::dispatch, source, print,
                              lane.placement.fingerprint);
@@ -37,26 +40,26 @@ __device__ bool await_source(const ReceiveArgs& a, const Block& block, int sourc
   return true;
 }
 
-template <bool ranked, bool in_shared>
+template <DeviceTransport T, bool ranked, bool in_shared>
 __global__ void __launch_bounds__(kThreads, 1)
-    dispatch_receive_kernel(const __grid_constant__ ReceiveArgs a) {
+    dispatch_receive_kernel(const __grid_constant__ ReceiveArgs<T> a) {
   extern __shared__ __align__(kBulkAlignment) std::int32_t shared[];
   __shared__ Batch batch;
-  __shared__ std::int32_t first[PeerHandle::kMaxRanks + 1], full;
-  const Lane<PeerHandle>& lane = a.job.lane;
+  __shared__ std::int32_t first[T::kMaxRanks + 1], full;
+  const Lane<T>& lane = a.context.lane;
   const Shape& shape = lane.shape();
-  const Block block(a.job);
+  const Block<T> block(a.context);
   const bool dead = block.dead();
-  const std::uint32_t where = Tables<in_shared>::first_where(a.job);
+  const std::uint32_t where = Tables<T, in_shared>::first_where(a.context);
   fetch_arguments(a);
   BulkRows bulk(a.bulk, shared);
-  const Tables<in_shared> tables(a.job, shared, shape.experts + shape.ranks);
-  Tables<in_shared>::copy_where(a.job, shared, where);
+  const Tables<T, in_shared> tables(a.context, shared, shape.experts + shape.ranks);
+  Tables<T, in_shared>::copy_where(a.context, shared, where);
   const auto tid = static_cast<std::int32_t>(threadIdx.x);
   if (tid == 0) full = 0;
-  if (!Block::fine(dead)) return;
+  if (any_in_block(dead)) return;
   block.wait_begins();
-  if (!Block::fine(tid < shape.ranks && !await_source(a, block, tid))) return;
+  if (any_in_block(tid < shape.ranks && !await_source(a, block, tid))) return;
   block.wait_ends();
   if (tid < 32) {
     const std::int32_t all = prefix(
@@ -66,32 +69,32 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
 
-  const Receive<ranked, in_shared> receive{
-      a, lane, block, tables, a.job.by_topk, first, shape.topk, first[shape.ranks]};
-  const std::int32_t topk = shape.topk, most = a.job.by_topk.quotient(kBatch);
+  const Receive<T, ranked, in_shared> receive{
+      a, lane, block, tables, a.context.topk_divider, first, shape.topk, first[shape.ranks]};
+  const std::int32_t topk = shape.topk, most = a.context.topk_divider.quotient(kBatch);
   const Range own = slice_of(receive.tokens, gridDim.x, blockIdx.x);
   const bool some = own.size() > 0;
-  const auto begin = some ? receive.token(own.begin) : typename Receive<ranked, in_shared>::Token{0, 0};
+  const auto begin = some ? receive.token(own.begin) : typename Receive<T, ranked, in_shared>::Token{0, 0};
   receive.add_counts(begin.source);
   if (some) receive.add_before(begin.source, begin.number * topk);
   __syncthreads();
   // Contiguous: experts begin where the rows of those before end.
-  const bool tells = blockIdx.x == gridDim.x - 1;
+  const bool writes_counts = blockIdx.x == gridDim.x - 1;
   if (a.out.layout == Layout::contiguous) {
-    if (tid < 32) receive.add_firsts(tells);
+    if (tid < 32) receive.add_firsts(writes_counts);
     __syncthreads();
   }
-  if (ranked && tells && tables.total[receive.row_key()] > a.out.capacity) {
+  if (ranked && writes_counts && tables.total[receive.row_key()] > a.out.capacity) {
     receive.count_pairs_left();
     __syncthreads();
   }
-  if (tells && !receive.write_counts_out()) full = 1;
+  if (writes_counts && !receive.write_counts_out()) full = 1;
   std::uint64_t rows = 0;
 #pragma unroll 1
   for (std::int32_t t = own.begin; t < own.end; t += most) {
     rows += receive.move(batch, Range{t, t + most < own.end ? t + most : own.end}, bulk);
   }
-  if (tells) {
+  if (writes_counts) {
     __syncthreads();
     if (tid == 0) {
       lane.state().dropped = 0;
@@ -105,16 +108,16 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (block.last() && tid == 0) {
     LaneState& state = lane.state();
     state.epoch = block.epoch + 1;
-    state.tokens = tokens_of(*lane.own<const std::uint64_t>(lane.at.signal(Signal::dispatch, shape.rank)));
+    state.tokens =
+        tokens_of(*lane.template own<const std::uint64_t>(lane.at.signal(Signal::dispatch, shape.rank)));
   }
   block.end(rows * static_cast<std::uint64_t>(shape.slot_bytes()));
 }
 
-}  // namespace
-
-void launch_dispatch_receive(const ReceiveArgs& args, const Launch& launch) {
-  with_tables(args.out.layout, args.job, [&]<bool ranked, bool in_shared>() {
-    run<dispatch_receive_kernel<ranked, in_shared>>(args, launch);
+template <DeviceTransport T>
+void launch_dispatch_receive(const ReceiveArgs<T>& args, const Launch& launch) {
+  with_tables(args.out.layout, args.context, [&]<bool ranked, bool in_shared>() {
+    run<dispatch_receive_kernel<T, ranked, in_shared>>(args, launch);
   });
 }
 
