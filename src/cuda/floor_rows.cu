@@ -15,7 +15,7 @@ namespace {
 constexpr int kThreads = 1024, kWarp = 32;
 constexpr unsigned kAll = 0xffffffffU;
 
-struct Job {
+struct Moves {
   const void* const* from;
   void* const* to;
   std::int64_t rows;
@@ -24,10 +24,10 @@ struct Job {
 
 // Calls part(row, first word) for each part that falls to this warp; all its lanes together.
 template <int kLines, class Part>
-__device__ void for_each_part(const Job& job, const Part& part) {
+__device__ void for_each_part(const Moves& moves, const Part& part) {
   constexpr int kWords = kLines * kWarp;
-  const int parts = (job.words + kWords - 1) / kWords;
-  const std::int64_t all = job.rows * parts;
+  const int parts = (moves.words + kWords - 1) / kWords;
+  const std::int64_t all = moves.rows * parts;
   const std::int64_t warps = std::int64_t{gridDim.x} * (kThreads / kWarp);
   // Neighbouring parts go to different multiprocessors.
   for (std::int64_t i = threadIdx.x / kWarp * std::int64_t{gridDim.x} + blockIdx.x; i < all; i += warps) {
@@ -37,9 +37,9 @@ __device__ void for_each_part(const Job& job, const Part& part) {
 
 // Lane l holds the pointer of copy `first` + l; null past the last.
 template <class Pointer>
-__device__ Pointer pointer_of_lane(Pointer const* pointers, const Job& job, std::int64_t row, int first) {
+__device__ Pointer pointer_of_lane(Pointer const* pointers, const Moves& moves, std::int64_t row, int first) {
   const int copy = first + static_cast<int>(threadIdx.x) % kWarp;
-  return copy < job.copies ? pointers[row * job.copies + copy] : nullptr;
+  return copy < moves.copies ? pointers[row * moves.copies + copy] : nullptr;
 }
 
 template <class Pointer>
@@ -48,26 +48,26 @@ __device__ Pointer pointer_from(Pointer mine, int lane) {
 }
 
 template <int kLines>
-__global__ void __launch_bounds__(kThreads, 1) copy_kernel(const Job job) {
+__global__ void __launch_bounds__(kThreads, 1) copy_kernel(const Moves moves) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for_each_part<kLines>(job, [&](std::int64_t row, int first) {
-    const auto* from = static_cast<const int4*>(job.from[row]);
+  for_each_part<kLines>(moves, [&](std::int64_t row, int first) {
+    const auto* from = static_cast<const int4*>(moves.from[row]);
     if (from == nullptr) return;
     int4 word[kLines];
 #pragma unroll
     for (int i = 0; i < kLines; ++i) {
       const int at = first + i * kWarp + lane;
-      if (at < job.words) word[i] = __ldcs(from + at);
+      if (at < moves.words) word[i] = __ldcs(from + at);
     }
-    for (int group = 0; group < job.copies; group += kWarp) {
-      void* const mine = pointer_of_lane(job.to, job, row, group);
-      for (int c = 0; c < min(job.copies - group, kWarp); ++c) {
+    for (int group = 0; group < moves.copies; group += kWarp) {
+      void* const mine = pointer_of_lane(moves.to, moves, row, group);
+      for (int c = 0; c < min(moves.copies - group, kWarp); ++c) {
         auto* to = static_cast<int4*>(pointer_from(mine, c));
         if (to == nullptr) continue;
 #pragma unroll
         for (int i = 0; i < kLines; ++i) {
           const int at = first + i * kWarp + lane;
-          if (at < job.words) to[at] = word[i];
+          if (at < moves.words) to[at] = word[i];
         }
       }
     }
@@ -76,17 +76,17 @@ __global__ void __launch_bounds__(kThreads, 1) copy_kernel(const Job job) {
 
 // Reads of several rows are under way together; what is written depends on all of them.
 template <int kLines>
-__global__ void __launch_bounds__(kThreads, 1) gather_kernel(const Job job) {
+__global__ void __launch_bounds__(kThreads, 1) gather_kernel(const Moves moves) {
   constexpr int kTogether = 4 / kLines;  // 64 KiB under way on a multiprocessor
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for_each_part<kLines>(job, [&](std::int64_t row, int first) {
-    auto* to = static_cast<int4*>(job.to[row]);
+  for_each_part<kLines>(moves, [&](std::int64_t row, int first) {
+    auto* to = static_cast<int4*>(moves.to[row]);
     if (to == nullptr) return;
     int4 sum[kLines] = {};
-    for (int group = 0; group < job.copies; group += kWarp) {
-      const void* const mine = pointer_of_lane(job.from, job, row, group);
+    for (int group = 0; group < moves.copies; group += kWarp) {
+      const void* const mine = pointer_of_lane(moves.from, moves, row, group);
 #pragma unroll 1  // more would spill
-      for (int c = 0; c < min(job.copies - group, kWarp); c += kTogether) {
+      for (int c = 0; c < min(moves.copies - group, kWarp); c += kTogether) {
         int4 word[kTogether][kLines];
 #pragma unroll
         for (int j = 0; j < kTogether; ++j) {
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, 1) gather_kernel(const Job job) {
 #pragma unroll
           for (int i = 0; i < kLines; ++i) {
             const int at = first + i * kWarp + lane;
-            word[j][i] = from != nullptr && at < job.words ? __ldcs(from + at) : int4{};
+            word[j][i] = from != nullptr && at < moves.words ? __ldcs(from + at) : int4{};
           }
         }
 #pragma unroll
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, 1) gather_kernel(const Job job) {
 #pragma unroll
     for (int i = 0; i < kLines; ++i) {
       const int at = first + i * kWarp + lane;
-      if (at < job.words) to[at] = sum[i];
+      if (at < moves.words) to[at] = sum[i];
     }
   });
 }
@@ -127,16 +127,16 @@ struct Gather {
 };
 
 template <class Kind>
-void start(const Job& job, int multiprocessors, Stream stream) {
-  if (job.rows == 0 || job.words == 0) return;
+void start(const Moves& moves, int multiprocessors, Stream stream) {
+  if (moves.rows == 0 || moves.words == 0) return;
   const auto parts = [&](int lines) {
-    return job.rows * ((job.words + lines * kWarp - 1) / (lines * kWarp));
+    return moves.rows * ((moves.words + lines * kWarp - 1) / (lines * kWarp));
   };
   const std::int64_t warps = std::int64_t{multiprocessors} * (kThreads / kWarp);
   const auto kernel = parts(4) >= warps   ? Kind::template kernel<4>
                       : parts(2) >= warps ? Kind::template kernel<2>
                                           : Kind::template kernel<1>;
-  kernel<<<multiprocessors, kThreads, 0, static_cast<cudaStream_t>(stream.handle)>>>(job);
+  kernel<<<multiprocessors, kThreads, 0, static_cast<cudaStream_t>(stream.handle)>>>(moves);
   check(cudaGetLastError(), "start a floor's kernel");
 }
 

@@ -25,6 +25,14 @@ __device__ bool await_source(const ReceiveArgs<T>& a, const Block<T>& block, int
   if (!wait(source, word)) return false;
   group = word;
   if (leader != source && !wait(leader, group)) return false;
+  if constexpr (kCountsFarRows<T>) {  // its counts come by a put of their own
+    std::uint64_t counts = 0;
+    if (is_far(lane, source) &&
+        !block.wait_for({lane.at.signal(Signal::counts, source), needed, kEpochMask, source}, Phase::counts,
+                        counts)) {
+      return false;
+    }
+  }
   if (way_of(word) != WireWay::put)
     return block.refuse_peer(Fault::other_way, Phase::dispatch, source, word, needed);
   const std::uint64_t print = lane.template own<const RoutingHeader>(lane.at.routing(source))->fingerprint;
@@ -38,6 +46,41 @@ __device__ bool await_source(const ReceiveArgs<T>& a, const Block<T>& block, int
                              static_cast<std::uint64_t>(groups));
   }
   return true;
+}
+
+// One warp: each source's first token, of those of all; returns how many there are.
+template <DeviceTransport T>
+__device__ std::int32_t number_sources(const Lane<T>& lane, std::int32_t* first) {
+  return prefix(
+      Range{0, lane.shape().ranks}, [&](std::int32_t source) { return received_share(lane, source).count; },
+      [&](std::int32_t source, std::int32_t before) { first[source] = before; });
+}
+
+// By one thread of the block that writes the caller's counts, when its rows are moved.
+// `rows_in_all`: of the ranked layout.
+template <DeviceTransport T, bool in_shared>
+__device__ void note_dropped(const ReceiveArgs<T>& a, const Block<T>& block,
+                             const Tables<T, in_shared>& tables, std::int32_t rows_in_all, bool full) {
+  a.context.lane.state().dropped = 0;
+  if (!full) return;
+  write_cut_counts(block, a.out, rows_in_all, [&](std::int32_t local) { return tables.total[local]; });
+  a.context.lane.state().dropped = 1;
+}
+
+// All threads of the last block: the step is received.
+template <DeviceTransport T, bool ranked, bool in_shared>
+__device__ void finish_dispatch(const Lane<T>& lane, const Block<T>& block,
+                                const Receive<T, ranked, in_shared>& receive) {
+  const auto tid = static_cast<int>(threadIdx.x);
+  if constexpr (kCountsFarRows<T>) {
+    if (tid < lane.shape().ranks && is_far(lane, tid))
+      *lane.template own<std::uint64_t>(lane.at.expected(0, tid)) = receive.far_rows_of(tid);
+  }
+  if (tid != 0) return;
+  LaneState& state = lane.state();
+  state.epoch = block.epoch + 1;
+  state.tokens =
+      tokens_of(*lane.template own<const std::uint64_t>(lane.at.signal(Signal::dispatch, lane.rank())));
 }
 
 template <DeviceTransport T, bool ranked, bool in_shared>
@@ -62,9 +105,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (any_in_block(tid < shape.ranks && !await_source(a, block, tid))) return;
   block.wait_ends();
   if (tid < 32) {
-    const std::int32_t all = prefix(
-        Range{0, shape.ranks}, [&](std::int32_t source) { return received_share(lane, source).count; },
-        [&](std::int32_t source, std::int32_t before) { first[source] = before; });
+    const std::int32_t all = number_sources(lane, first);
     if (tid == 0) first[shape.ranks] = all;
   }
   __syncthreads();
@@ -89,6 +130,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
   }
   if (writes_counts && !receive.write_counts_out()) full = 1;
+  if constexpr (kCountsFarRows<T>) {
+    if (any_in_block(tid < shape.ranks && !receive.await_far_rows(tid))) return;
+  }
   std::uint64_t rows = 0;
 #pragma unroll 1
   for (std::int32_t t = own.begin; t < own.end; t += most) {
@@ -96,21 +140,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   if (writes_counts) {
     __syncthreads();
-    if (tid == 0) {
-      lane.state().dropped = 0;
-      if (full != 0) {
-        write_cut_counts(block, a.out, ranked ? tables.total[receive.row_key()] : 0,
-                         [&](std::int32_t local) { return tables.total[local]; });
-        lane.state().dropped = 1;
-      }
-    }
+    if (tid == 0) note_dropped(a, block, tables, ranked ? tables.total[receive.row_key()] : 0, full != 0);
   }
-  if (block.last() && tid == 0) {
-    LaneState& state = lane.state();
-    state.epoch = block.epoch + 1;
-    state.tokens =
-        tokens_of(*lane.template own<const std::uint64_t>(lane.at.signal(Signal::dispatch, shape.rank)));
-  }
+  if (block.last()) finish_dispatch(lane, block, receive);
   block.end(rows * static_cast<std::uint64_t>(shape.slot_bytes()));
 }
 

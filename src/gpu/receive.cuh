@@ -1,11 +1,12 @@
 #pragma once
 
 #include "gpu/counts_out.cuh"
+#include "gpu/far.cuh"
 #include "gpu/kernels.cuh"
 #include "gpu/tables.cuh"
 #include "protocol/dispatch_put.hpp"
 
-// What the blocks of a receiver do, in the order of the kernel (dispatch_receive.cu).
+// What the blocks of a receiver do, in the order of the kernel (dispatch_receive.cuh).
 namespace moelane::gpu {
 
 // The receiver's view of what has come. The tokens of all sources are numbered through, in the order of rows.
@@ -53,7 +54,9 @@ struct Receive {
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < lane.shape().ranks * keys;
          i += kThreads) {
       const std::int32_t of = i / keys, key = i - of * keys;
-      const std::int32_t word = key < locals ? experts[key] : lane.shape().experts + lane.rank();
+      const std::int32_t word = kHasFar<T>     ? far_count_word(lane, lane.rank(), key)
+                                : key < locals ? experts[key]
+                                               : lane.shape().experts + lane.rank();
       const auto rows = static_cast<std::int32_t>(
           payload_of(lane.template own<const std::uint64_t>(lane.at.counts(of))[word]));
       if (rows == 0) continue;
@@ -93,6 +96,20 @@ struct Receive {
     }
     __syncthreads();
     count(Range{0, end}, tables.total, local);
+  }
+
+  // How many rows a far source has sent to this rank when this step's have come, in all steps.
+  __device__ std::uint64_t far_rows_of(int source) const {
+    const auto* counts = lane.template own<const std::uint64_t>(lane.at.counts(source));
+    return *lane.template own<const std::uint64_t>(lane.at.expected(0, source)) +
+           payload_of(counts[far_count_word(lane, lane.rank(), row_key())]);
+  }
+  // One thread, one source: waits for rows that its signal does not cover.
+  __device__ bool await_far_rows(int source) const {
+    std::uint64_t word = 0;
+    return !is_far(lane, source) ||
+           block.wait_for({lane.at.signal(Signal::rows, source), far_rows_of(source), kCounterMask, source},
+                          Phase::rows, word);
   }
 
   // Contiguous layout, one warp: where each expert begins.

@@ -53,7 +53,7 @@ __global__ void meet(PeerHandle net) {
 PeerWorld::PeerWorld(World meeting, int device)
     : WorldImpl(meeting.rank(), meeting.size(), meeting.impl().timeout()), meeting_(std::move(meeting)) {
   std::string failure;
-  Place mine{this_process(), random_word(), device, {}};
+  RankInfo mine{this_process(), random_word(), device, {}};
   try {
     int cards = 0;
     if (size() > PeerHandle::kMaxRanks) {
@@ -76,10 +76,10 @@ PeerWorld::PeerWorld(World meeting, int device)
   }
   device_ = mine.device;
   agree(failure);
-  places_.resize(static_cast<std::size_t>(size()));
-  all_gather(&mine, sizeof mine, places_.data());
+  ranks_.resize(static_cast<std::size_t>(size()));
+  all_gather(&mine, sizeof mine, ranks_.data());
   try {
-    for (int peer = 0; peer < size(); ++peer) check_access(places_[static_cast<std::size_t>(peer)], peer);
+    for (int peer = 0; peer < size(); ++peer) check_access(ranks_[static_cast<std::size_t>(peer)], peer);
   } catch (const Error& error) {
     failure = error.what();
   }
@@ -106,7 +106,7 @@ void PeerWorld::agree(const std::string& failure) {
   }
 }
 
-void PeerWorld::check_access(const Place& peer, int rank) const {
+void PeerWorld::check_access(const RankInfo& peer, int rank) const {
   int cards = 0;
   gpu::check(cudaGetDeviceCount(&cards), "count the cards");
   for (int other = 0; other < cards; ++other) {
@@ -127,17 +127,17 @@ void PeerWorld::check_access(const Place& peer, int rank) const {
 
 std::vector<int> PeerWorld::readers() const {
   std::vector<int> cards{device_};
-  for (const Place& place : places_) {
-    if (place.process == this_process() && std::count(cards.begin(), cards.end(), place.device) == 0) {
-      cards.push_back(place.device);
+  for (const RankInfo& info : ranks_) {
+    if (info.process == this_process() && std::count(cards.begin(), cards.end(), info.device) == 0) {
+      cards.push_back(info.device);
     }
   }
   return cards;
 }
 
 bool PeerWorld::one_card() const {
-  return std::all_of(places_.begin(), places_.end(), [&](const Place& place) {
-    return place.process == this_process() && place.device == device_;
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](const RankInfo& info) {
+    return info.process == this_process() && info.device == device_;
   });
 }
 
@@ -152,11 +152,11 @@ void PeerWorld::fetch(const Fd& door, const std::string& doing, const DeviceMemo
   std::vector<int> others;
   std::vector<Fd> links;
   for (int r = 0; r < size(); ++r) {
-    const Place& place = places_[static_cast<std::size_t>(r)];
-    if (place.process == this_process()) continue;
+    const RankInfo& info = ranks_[static_cast<std::size_t>(r)];
+    if (info.process == this_process()) continue;
     others.push_back(r);
     std::optional<Fd> link;
-    while (!(link = connect_to(door_name(place.token, heaps_made_)))) {
+    while (!(link = connect_to(door_name(info.token, heaps_made_)))) {
       if (now_ns() > deadline) throw late();
       nap_until(now_ns() + 1'000'000);
     }
@@ -194,7 +194,7 @@ detail::Heaps PeerWorld::map_heaps(std::size_t, std::size_t bytes) {
   try {
     gpu::check(cudaSetDevice(device_), "select a card");
     memory[me] = std::make_shared<DeviceMemory>(device_, bytes, readers());
-    door = listen_at(door_name(places_[me].token, heaps_made_));
+    door = listen_at(door_name(ranks_[me].token, heaps_made_));
     if (!door) throw Error(ErrorKind::transport, "the name of its heap is taken");
   } catch (const Error& error) {
     failure = error.what();
@@ -215,7 +215,7 @@ detail::Heaps PeerWorld::map_heaps(std::size_t, std::size_t bytes) {
         throw Error(ErrorKind::mismatch, "it asks for a heap of " + std::to_string(bytes) + " bytes, rank " +
                                              std::to_string(r) + " for " + std::to_string(shown[r].bytes));
       }
-      if (r != me && places_[r].process == this_process()) memory[r] = *shown[r].memory;
+      if (r != me && ranks_[r].process == this_process()) memory[r] = *shown[r].memory;
     }
     fetch(*door, doing, *memory[me], memory);
   } catch (const Error& error) {

@@ -30,21 +30,21 @@ class PeerWorld final : public detail::WorldImpl {
 
  private:
   // What a rank is, in a form that every process can compare.
-  struct Place {
+  struct RankInfo {
     std::uint64_t process, token;
     int device;
     char card[16];  // its UUID
   };
 
   void agree(const std::string& failure);
-  void check_access(const Place& peer, int rank) const;
+  void check_access(const RankInfo& peer, int rank) const;
   std::vector<int> readers() const;
   void fetch(const detail::shm::Fd& door, const std::string& doing, const DeviceMemory& own,
              std::vector<std::shared_ptr<DeviceMemory>>& memory);
 
   World meeting_;
   int device_;
-  std::vector<Place> places_;  // [ranks]
+  std::vector<RankInfo> ranks_;  // [ranks]
   std::uint64_t heaps_made_ = 0;
   detail::Heaps board_;  // of barrier()
 };
