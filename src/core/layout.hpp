@@ -130,6 +130,7 @@ class LaneLayout {
   // order.
   MOELANE_HD std::uint64_t received() const { return received_; }
   MOELANE_HD std::uint64_t stage(int token) const { return stage_ + u(token) * slot_stride_; }
+  // GPU: the slots behind it belong to it while answers are sent (gpu/far.cuh).
   MOELANE_HD std::uint64_t answer_stage(int unit) const { return answer_stage_ + u(unit) * answer_stride_; }
 
   // The caller's symmetric tensors of this lane.
@@ -193,7 +194,7 @@ MOELANE_HD inline LaneLayout::LaneLayout(const Shape& s, int lane) : shape_(s) {
   received_ = take(at, routed * ids_bytes_);
   routing_ = take(at, routed * routing_stride_);
   stage_ = take(at, s.staged ? share * slot_stride_ : 0, 256);
-  answer_stage_ = take(at, s.put && s.by_rank ? answer_stride_ : 0, 256);
+  answer_stage_ = take(at, s.put && (s.by_rank || s.staged) ? answer_stride_ : 0, 256);
   slots_ = take(at, routed * share * slot_stride_, 256);
   answers_ = take(at, s.put ? m * k * answer_stride_ : 0, 256);
   symmetric_ = take(at, u(s.symmetric_bytes), 4096);

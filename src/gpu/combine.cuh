@@ -1,134 +1,87 @@
 #pragma once
 
-#include "gpu/kernels.cuh"
+#include "gpu/combine_terms.cuh"
 #include "gpu/launch.cuh"
-#include "gpu/numbers.cuh"
 #include "gpu/shared_memory.hpp"
-#include "gpu/sum.cuh"
-#include "protocol/combine_direct.hpp"
 
 // Combine, where the tokens are: waits for every rank's signal and sums the answers, which lie with their
 // experts (direct way, whose first act is to say that the own expert rows are ready) or in the own slots (put
 // way). Work is shared out by pieces of rows, so that the blocks share even a single token.
 namespace moelane::gpu {
 
-inline constexpr int kTerms = 512;
-inline constexpr int kSumThreads =
-    896;  // as many as the registers allow; 28 warps are a row of 7168 16-bit elements
-
-struct TermTable {
-  Term term[kTerms];
+// What a block sums: pieces of tokens' rows, numbered through. The terms of so many tokens as the table holds
+// are found at a time.
+struct Pieces {
+  Range own;
+  std::int32_t chunks;                  // pieces of a token
+  std::int32_t most;                    // tokens at a time
+  std::int32_t first_token, end_token;  // that the own pieces are of
+  __device__ Pieces(std::int32_t tokens, std::int32_t of_a_token, std::int32_t at_a_time)
+      : own(slice_of(tokens * of_a_token, gridDim.x, blockIdx.x)),
+        chunks(of_a_token),
+        most(at_a_time),
+        first_token(own.begin / chunks),
+        end_token(own.size() <= 0 ? first_token : (own.end - 1) / chunks + 1) {}
+  // How many tokens come next, from `first`.
+  __device__ std::int32_t batch(std::int32_t first) const {
+    return end_token - first < most ? end_token - first : most;
+  }
 };
 
+// All threads: the terms of a batch. The last threads first: the first ones wait for the signals meanwhile.
 template <DeviceTransport T>
-struct Combine {
-  const CombineArgs<T>& a;
-  const Lane<T>& lane;
-  const Block<T>& block;
+__device__ void find_terms(const Combine<T>& combine, TermTable& table, const std::int32_t* ids,
+                           const Pieces& pieces, std::int32_t first, std::int32_t topk) {
+#pragma unroll 1
+  for (std::int32_t i = kSumThreads - 1 - static_cast<std::int32_t>(threadIdx.x);
+       i < pieces.batch(first) * topk; i += kSumThreads) {
+    table.term[i] = combine.term(ids, first * topk + i);
+  }
+}
 
-  // Threads 0 to ranks - 1, one source each: its signal, and whether it dropped rows.
-  __device__ bool await_source(int source, bool& dropped) const {
-    const std::uint64_t needed = pack(block.epoch, 0);
-    std::uint64_t word = 0;
-    if (!block.wait_for({lane.at.signal(Signal::combine, source), needed, kEpochMask, source}, Phase::combine,
-                        word)) {
-      return false;
-    }
-    const WireWay way = a.direct ? WireWay::direct : WireWay::put;
-    if (way_of(word) != way) return block.refuse_peer(Fault::other_way, Phase::combine, source, word, needed);
-    const std::uint64_t seen = word & kFingerprintMask, ours = a.print & kFingerprintMask;
-    if (seen != ours) return block.refuse_peer(Fault::other_tensor, Phase::combine, source, seen, ours);
-    dropped = (word & kDroppedBit) != 0;
-    return true;
-  }
-
-  __device__ bool source_dropped(int source) const {
-    return (*lane.template own<const std::uint64_t>(lane.at.signal(Signal::combine, source)) & kDroppedBit) !=
-           0;
-  }
-
-  // One thread of the call: who had no room for rows of this group.
-  __device__ __noinline__ void report_dropped(std::uint32_t first_dropped, bool dropped) const {
-    Report report;
-    report.fault = Fault::dropped;
-    if (a.direct) {
-      if (first_dropped == kNone) return;
-      report.peer =
-          lane.placement.rank_of[lane.template own<const std::int32_t>(lane.at.own_ids())[first_dropped]];
-      a.context.shared_state->first_dropped = kNone;
-    } else {
-      if (!dropped) return;
-      for (report.peer = 0; !source_dropped(report.peer);) ++report.peer;
-    }
-    block.post(report);
-  }
-
-  __device__ std::int32_t rank_of_entry(const std::int32_t* ids, std::int32_t entry) const {
-    const std::int32_t id = ids[entry];
-    if (id < 0) return -1;
-    if (!lane.shape().by_rank) return lane.placement.rank_of[id];
-    const std::int32_t k = a.context.topk_divider.remainder(entry);
-    return new_rank(lane.placement, ids + entry - k, k);
-  }
-
-  // Put way, when some rank dropped rows: the key by which the group's rows were numbered, and how many were
-  // kept.
-  __device__ std::int32_t key_of_entry(const std::int32_t* ids, std::int32_t entry) const {
-    const std::int32_t rank = rank_of_entry(ids, entry);
-    return rank < 0 ? -1 : lane.shape().by_rank ? lane.shape().experts + rank : ids[entry];
-  }
-  __device__ bool kept(std::int32_t rank, std::int32_t key, std::int32_t number) const {
-    if (!source_dropped(rank)) return true;
-    const auto* kept_rows = lane.template own<const std::int32_t>(lane.at.kept(rank));
-    return number < kept_rows[lane.shape().by_rank ? 0 : key];
-  }
-  // All threads: counts the group's rows before this block's.
-  __device__ __noinline__ void count_before(const std::int32_t* ids, std::int32_t entry,
-                                            std::int32_t* cursor) const {
-    clear(cursor, lane.shape().experts + lane.shape().ranks);
+// All threads: brings the first batch's rows near, if there is one piece for a warp at most. In most cases
+// they are ready long before the signals have come; what a peer still writes is written there too.
+template <DType in, int n>
+__device__ void prefetch_terms(const TermTable& table, const Pieces& pieces, std::int32_t topk) {
+  constexpr int kPieceBytes = 32 * n * sizeof(typename Element<in>::Type), kLine = 128;
+  if constexpr (kPieceBytes >= kLine) {
+    if (pieces.own.size() > kSumThreads / 32) return;
     __syncthreads();
-    count(Range{0, entry}, cursor, [&](std::int32_t i) { return key_of_entry(ids, i); });
-    __syncthreads();
-  }
-  // All threads: takes those terms out of the table that were dropped; of the entries [first, first + n).
-  __device__ __noinline__ void take_out(TermTable& table, const std::int32_t* ids, std::int32_t first,
-                                        std::int32_t n, std::int32_t* cursor) const {
-    __shared__ std::int32_t numbers[kTerms], keys[kTerms];
+    constexpr int kLines = kPieceBytes / kLine;
     const auto tid = static_cast<std::int32_t>(threadIdx.x);
-    for (std::int32_t i = tid; i < n; i += kSumThreads) keys[i] = key_of_entry(ids, first + i);
-    __syncthreads();
-    if (tid < 32) number(keys, n, cursor, numbers);
-    __syncthreads();
-    for (std::int32_t i = tid; i < n; i += kSumThreads) {
-      const std::int32_t rank = rank_of_entry(ids, first + i);
-      if (rank >= 0 && !kept(rank, keys[i], numbers[i])) table.term[i].row = nullptr;
+    const std::int32_t unit = pieces.own.begin + tid / 32, token = unit / pieces.chunks - pieces.first_token;
+    const auto piece =
+        static_cast<std::int64_t>(unit - (token + pieces.first_token) * pieces.chunks) * kPieceBytes;
+    for (std::int32_t i = tid % 32; unit < pieces.own.end && token < pieces.most && i < topk * kLines;
+         i += 32) {
+      const std::byte* row = table.term[token * topk + i / kLines].row;
+      if (row != nullptr) ptx::prefetch(row + piece + i % kLines * kLine);
     }
-    __syncthreads();
   }
+}
 
-  __device__ Term term(const std::int32_t* ids, std::int32_t entry) const {
-    const Shape& shape = lane.shape();
-    // The loads that need no id go with its own.
-    const std::int32_t id = ids[entry],
-                       place =
-                           a.direct ? lane.template own<const std::int32_t>(lane.at.own_places())[entry] : 0;
-    const float weight = shape.by_rank ? 1.0F : lane.template own<const float>(lane.at.own_weights())[entry];
-    if (id < 0 || place < 0) return {nullptr, 0};
-    if (a.direct) {
-      const std::uint32_t where = __ldg(a.context.where + id);
-      return {a.rows.at(local_of(where), place) + (lane.transport.peer_pointer(rank_of(where)) - lane.heap),
-              weight};
-    }
-    if (shape.by_rank && rank_of_entry(ids, entry) < 0) return {nullptr, 0};
-    const std::int32_t token = a.context.topk_divider.quotient(entry);
-    return {lane.heap + lane.at.answer(token, entry - token * shape.topk), weight};
+// All threads: sums the own pieces of the batch that begins with token `first`, a warp each at a time.
+template <DType in, int n>
+__device__ void sum_pieces(const TermTable& table, const Pieces& pieces, std::int32_t first,
+                           std::int32_t topk, const CombineOutput& out) {
+  const std::int32_t from = first * pieces.chunks, end = from + pieces.batch(first) * pieces.chunks;
+  const std::int32_t last = pieces.own.end < end ? pieces.own.end : end;
+#pragma unroll 1
+  for (std::int32_t unit =
+           (pieces.own.begin > from ? pieces.own.begin : from) + static_cast<std::int32_t>(threadIdx.x) / 32;
+       unit < last; unit += kSumThreads / 32) {
+    const std::int32_t token = unit / pieces.chunks;
+    std::byte* const to = out.out.at(token);
+    sum_chunk<in, n>(table.term + (token - first) * topk, topk, out.hidden, unit - token * pieces.chunks,
+                     out.out_type, out.accumulate, &to, 1);
   }
-};
+}
 
 template <DeviceTransport T, DType in, int n>
 __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_constant__ CombineArgs<T> a) {
   extern __shared__ std::int32_t shared[];
   __shared__ TermTable table;
+  __shared__ std::int32_t far_answers[kCountsFarRows<T> ? T::kMaxRanks : 1];
   const Lane<T>& lane = a.context.lane;
   const Shape& shape = lane.shape();
   const Block<T> block(a.context);
@@ -146,66 +99,42 @@ __global__ void __launch_bounds__(kSumThreads, 1) combine_kernel(const __grid_co
   const std::uint32_t first_dropped = reports ? a.context.shared_state->first_dropped : kNone;
   const std::int32_t topk = shape.topk, tokens = a.tokens >= 0 ? a.tokens : lane.state().tokens;
   const auto* ids = lane.template own<const std::int32_t>(lane.at.own_ids());
-  const std::int32_t chunks = chunks_of<n>(a.out.hidden), most = a.context.topk_divider.quotient(kTerms);
-  const Range own = slice_of(tokens * chunks, gridDim.x, blockIdx.x);
-  const std::int32_t first_token = own.begin / chunks,
-                     end_token = own.size() <= 0 ? first_token : (own.end - 1) / chunks + 1;
-  const auto batch = [&](std::int32_t first) {  // tokens from `first` that this block sums next
-    return end_token - first < most ? end_token - first : most;
-  };
-  const auto fill = [&](std::int32_t first) {
-  // The last threads first: the first ones wait for the signals meanwhile.
-#pragma unroll 1
-    for (std::int32_t i = kSumThreads - 1 - tid; i < batch(first) * topk; i += kSumThreads) {
-      table.term[i] = combine.term(ids, first * topk + i);
-    }
-  };
-  fill(first_token);  // where the answers will be is known before they are there
+  const Pieces pieces(tokens, chunks_of<n>(a.out.hidden), a.context.topk_divider.quotient(kTerms));
+  // Where the answers will be is known before they are there.
+  find_terms(combine, table, ids, pieces, pieces.first_token, topk);
+  if (a.direct) prefetch_terms<in, n>(table, pieces, topk);
 
-  // While the signals are awaited, a short call's rows come near: in most cases they are ready long before.
-  // What a peer still writes is written there too.
-  constexpr int kPieceBytes = 32 * n * sizeof(typename Element<in>::Type), kLine = 128;
-  if (kPieceBytes >= kLine && a.direct && own.size() <= kSumThreads / 32) {
-    __syncthreads();
-    constexpr int kLines = kPieceBytes < kLine ? 1 : kPieceBytes / kLine;
-    const std::int32_t unit = own.begin + tid / 32, token = unit / chunks - first_token;
-    const auto piece = static_cast<std::int64_t>(unit - (token + first_token) * chunks) * kPieceBytes;
-    for (std::int32_t i = tid % 32; unit < own.end && token < most && i < topk * kLines; i += 32) {
-      const std::byte* row = table.term[token * topk + i / kLines].row;
-      if (row != nullptr) ptx::prefetch(row + piece + i % kLines * kLine);
-    }
-  }
   block.wait_begins();
   bool come = true, dropped = false;
   if (tid < shape.ranks && !dead) come = combine.await_source(tid, dropped);
   if (any_in_block(!come || dead)) return;
   dropped = any_in_block(dropped);
+  if constexpr (kCountsFarRows<T>) {
+    if (shape.staged) {
+      combine.count_far_answers(ids, tokens, far_answers);
+      if (any_in_block(tid < shape.ranks && !combine.await_far_answers(tid, far_answers[tid]))) return;
+    }
+  }
   block.wait_ends();
   auto* const cursor = a.context.scratch == nullptr
                            ? shared
                            : a.context.scratch + static_cast<std::int64_t>(blockIdx.x) * counter_words(shape);
-  if (dropped) combine.count_before(ids, first_token * topk, cursor);
+  if (dropped) combine.count_before(ids, pieces.first_token * topk, cursor);
 #pragma unroll 1
-  for (std::int32_t first = first_token; batch(first) > 0; first += most) {
-    if (first != first_token) {
+  for (std::int32_t first = pieces.first_token; pieces.batch(first) > 0; first += pieces.most) {
+    if (first != pieces.first_token) {
       __syncthreads();
-      fill(first);
+      find_terms(combine, table, ids, pieces, first, topk);
       __syncthreads();
     }
-    if (dropped) combine.take_out(table, ids, first * topk, batch(first) * topk, cursor);
-    // The pieces of these tokens that are this block's.
-    const std::int32_t from = first * chunks, to_here = from + batch(first) * chunks;
-    const std::int32_t last = own.end < to_here ? own.end : to_here;
-#pragma unroll 1
-    for (std::int32_t unit = (own.begin > from ? own.begin : from) + tid / 32; unit < last;
-         unit += kSumThreads / 32) {
-      const std::int32_t token = unit / chunks;
-      std::byte* const to = a.out.out.at(token);
-      sum_chunk<in, n>(table.term + (token - first) * topk, topk, a.out.hidden, unit - token * chunks,
-                       a.out.out_type, a.out.accumulate, &to, 1);
-    }
+    if (dropped) combine.take_out(table, ids, first * topk, pieces.batch(first) * topk, cursor);
+    sum_pieces<in, n>(table, pieces, first, topk, a.out);
   }
   if (reports) combine.report_dropped(first_dropped, dropped);
+  if constexpr (kCountsFarRows<T>) {
+    if (shape.staged && block.last() && tid < shape.ranks)
+      combine.expected_answers(tid) += static_cast<std::uint64_t>(far_answers[tid]);
+  }
   block.end(0);
 }
 

@@ -43,20 +43,20 @@ __device__ std::int32_t far_count_word(const Lane<T>& lane, int rank, std::int32
   return lane.placement.first[rank] + rank + local;
 }
 
-// Where answers are staged, row by row: in the slots of the dispatch, a part for each block. Their rows have
-// been taken out, and no peer fills them again before it has this call's signal, until when all that is
-// staged has been sent.
+// Where answers are staged, row by row, a part for each block: in the lane's answer stage and the dispatch
+// slots behind it. Their rows have been taken out, and no peer fills them again before it has this call's
+// signal, by when all that was staged has been sent.
 template <DeviceTransport T>
 class AnswerStage {
  public:
   __device__ explicit AnswerStage(const Lane<T>& lane)
-      : first_(lane.heap + lane.at.slot(0, 0)), stride_(lane.at.answer(0, 1) - lane.at.answer(0, 0)) {
-    const std::uint64_t all =
-        (lane.at.slot(lane.shape().ranks, 0) - lane.at.slot(0, 0)) / (stride_ == 0 ? 1 : stride_);
+      : first_(lane.heap + lane.at.answer_stage(0)), stride_(lane.at.answer(0, 1) - lane.at.answer(0, 0)) {
+    const std::uint64_t bytes = lane.at.slot(lane.shape().ranks, 0) - lane.at.answer_stage(0);
+    const std::uint64_t all = stride_ == 0 ? kMostRows * gridDim.x : bytes / stride_;
     units_ = all < gridDim.x ? static_cast<std::uint32_t>(all) : gridDim.x;
-    rows_ = units_ == 0 ? 0 : static_cast<std::int32_t>(all / units_ < kMostRows ? all / units_ : kMostRows);
+    rows_ = static_cast<std::int32_t>(all / units_ < kMostRows ? all / units_ : kMostRows);
   }
-  // Of the call's blocks so many have room, the first ones; each for so many rows.
+  // The call's first blocks, so many, have room; each for so many rows.
   __device__ std::uint32_t units() const { return units_; }
   __device__ std::int32_t rows() const { return rows_; }
   __device__ std::byte* row(std::int32_t i) const {

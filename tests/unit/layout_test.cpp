@@ -53,7 +53,8 @@ std::vector<Range> ranges(const LaneLayout& at) {
   for (int t = 0; s.staged && t < s.share; ++t) {
     add(at.stage(t), static_cast<std::uint64_t>(s.slot_bytes()), "stage");
   }
-  if (s.put && s.by_rank) add(at.answer_stage(0), static_cast<std::uint64_t>(s.answer_bytes), "answer_stage");
+  if (s.put && (s.by_rank || s.staged))
+    add(at.answer_stage(0), static_cast<std::uint64_t>(s.answer_bytes), "answer_stage");
   add(at.symmetric(), static_cast<std::uint64_t>(s.symmetric_bytes), "symmetric");
   return all;
 }
