@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const bool begun = bulk.mine() && my_batch.size() > 0 && my_row * topk < my_batch.end;
   if (!bulk.any()) prefetch_rows(a.in, my_first, divider, shape.row_bytes);
   const Tables<T, in_shared> tables(a.context, shared, keys);
-  const Direct<T, ranked, in_shared> direct{a, lane, block, tables, divider, topk, shape.experts, keys};
+  const Direct<T, ranked, in_shared> direct{{a, lane, block, tables, divider, topk, shape.experts, keys}};
   bool bad = false;
   if (tid == 0) full = 0;
   Tables<T, in_shared>::copy_where(a.context, shared, where);
@@ -127,10 +127,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   block.wait_ends();
   const bool writes_counts = blockIdx.x == gridDim.x - 1;
   if (a.out.layout == Layout::contiguous) {
-    direct.add_firsts(writes_counts);
+    direct.add_all_firsts(writes_counts);
     __syncthreads();
   }
-  if (writes_counts && !direct.write_counts_out()) full = 1;
+  if (writes_counts && !direct.write_counts()) full = 1;
 
   std::uint64_t rows = 0;
   Range own = first;

@@ -122,14 +122,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   // Contiguous: experts begin where the rows of those before end.
   const bool writes_counts = blockIdx.x == gridDim.x - 1;
   if (a.out.layout == Layout::contiguous) {
-    if (tid < 32) receive.add_firsts(writes_counts);
+    if (tid < 32) receive.add_own_firsts(writes_counts);
     __syncthreads();
   }
   if (ranked && writes_counts && tables.total[receive.row_key()] > a.out.capacity) {
     receive.count_pairs_left();
     __syncthreads();
   }
-  if (writes_counts && !receive.write_counts_out()) full = 1;
+  if (writes_counts && !receive.write_counts()) full = 1;
   if constexpr (kCountsFarRows<T>) {
     if (any_in_block(tid < shape.ranks && !receive.await_far_rows(tid))) return;
   }

@@ -113,34 +113,20 @@ struct Receive {
   }
 
   // Contiguous layout, one warp: where each expert begins.
-  __device__ __noinline__ void add_firsts(bool write_out) const {
-    const std::int32_t locals = lane.placement.local_experts(lane.rank()), alignment = a.out.alignment;
-    const std::int32_t end = prefix(
-        Range{0, locals},
-        [&](std::int32_t i) { return (tables.total[i] + alignment - 1) / alignment * alignment; },
-        [&](std::int32_t i, std::int32_t first_row) {
-          tables.cursor[i] += first_row;
-          if (write_out) a.out.expert_offsets[i] = first_row;
-        });
-    if (write_out && threadIdx.x % 32 == 0) a.out.expert_offsets[locals] = end;
+  __device__ __noinline__ void add_own_firsts(bool write_out) const {
+    add_firsts(
+        tables, Range{0, row_key()}, a.out.alignment, [](std::int32_t i) { return i; },
+        write_out ? a.out.expert_offsets : nullptr);
   }
   // All threads of one block, after a barrier: the caller's counts. Whether all rows find room, as far as
   // this thread knows.
-  __device__ bool write_counts_out() const {
-    const std::int32_t locals = lane.placement.local_experts(lane.rank());
-    bool room = true;
-    if (threadIdx.x == 0 && ranked) {
-      *a.out.row_count = tables.total[row_key()];
-      room = tables.total[row_key()] <= a.out.capacity;
-    }
-    if (threadIdx.x == 0 && a.out.layout == Layout::contiguous)
-      room = a.out.expert_offsets[locals] <= a.out.capacity;
+  __device__ bool write_counts() const {
+    return write_counts_out<ranked>(
+        a.out, ranked ? tables.total[row_key()] : 0, row_key(), [&](const auto& write) {
 #pragma unroll 1
-    for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < locals; i += kThreads) {
-      a.out.expert_counts[i] = tables.total[i];
-      if (a.out.layout == Layout::padded) room = room && tables.total[i] <= a.out.capacity;
-    }
-    return room;
+          for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < row_key(); i += kThreads)
+            write(i, tables.total[i]);
+        });
   }
 
   // Ranked layout: the ids and weights that go with a row; here[j]: the local expert of k = j.
