@@ -21,13 +21,12 @@ struct Answering {
     int source;
     std::int32_t token, k;
     const std::int32_t* ids;  // of the token
-    std::int32_t at;          // of k, in the source's arrays
   };
   __device__ Entry entry(std::int32_t i) const {
     const Shape& shape = lane.shape();
     const std::int32_t code = lane.template own<const std::int32_t>(lane.at.received())[i];
     const std::int32_t each = shape.share * shape.topk;
-    Entry e{code / each, code % each / shape.topk, code % shape.topk, nullptr, code % each};
+    Entry e{code / each, code % each / shape.topk, code % shape.topk, nullptr};
     e.ids = lane.template own<const std::int32_t>(lane.at.routing_ids(e.source)) + e.token * shape.topk;
     return e;
   }

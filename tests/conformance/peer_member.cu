@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "conformance/peer_member.hpp"
 #include "cuda/check.hpp"
@@ -9,12 +10,18 @@
 namespace moelane::conformance {
 namespace {
 
-static_assert(Transport<PeerHandle>);
+static_assert(DeviceTransport<PeerHandle>);
 static_assert(PeerCalls::kStrong == PeerHandle::kStrong);
 
+// By one thread or by a warp.
 __global__ void put_signal_kernel(PeerHandle net, int peer, std::uint64_t offset, const void* source,
                                   std::size_t bytes, std::uint64_t word, std::uint64_t value, SignalOp op) {
-  net.put_signal(peer, offset, source, bytes, word, value, op);
+  if (blockDim.x == 1) {
+    net.put_signal(peer, offset, source, bytes, word, value, op);
+  } else {
+    net.put_signal(gpu::Warp{}, peer, offset, source, bytes, word, value, op);
+    net.drain(gpu::Warp{});
+  }
 }
 __global__ void signal_kernel(PeerHandle net, int peer, std::uint64_t word, std::uint64_t value,
                               SignalOp op) {
@@ -62,8 +69,12 @@ struct PeerCalls::Device {
 
   template <class... Args, class... Given>
   void run(void (*kernel)(Args...), const Given&... given) const {
+    run_with(1, kernel, given...);
+  }
+  template <class... Args, class... Given>
+  void run_with(unsigned threads, void (*kernel)(Args...), const Given&... given) const {
     gpu::check(cudaSetDevice(card), "select a card");  // any thread may come
-    kernel<<<1, 1, 0, stream>>>(given...);
+    kernel<<<1, threads, 0, stream>>>(given...);
     gpu::check(cudaGetLastError(), "start a kernel");
     gpu::check(cudaStreamSynchronize(stream), "finish a kernel");
   }
@@ -79,6 +90,7 @@ struct PeerCalls::Device {
   int card = 0;
   cudaStream_t stream = nullptr;
   std::byte* staging = nullptr;  // kernels take from here what the host puts
+  std::atomic<unsigned> puts{0};
 };
 
 PeerCalls::PeerCalls(const detail::Heaps& heaps, int rank, const std::uint64_t* farewells)
@@ -99,7 +111,9 @@ void PeerCalls::put_signal(int peer, std::uint64_t offset, const void* source, s
   // As far from a boundary as the source is.
   std::byte* const from = device_->staging + reinterpret_cast<std::uintptr_t>(source) % 64;
   device_->copy(from, source, bytes);
-  device_->run(put_signal_kernel, device_->handle, peer, offset, from, bytes, word, value, op);
+  // Both kinds of puts, each with every length in the course of a suite.
+  const unsigned threads = ++device_->puts % 2 == 0 ? 1 : gpu::Warp::kThreads;
+  device_->run_with(threads, put_signal_kernel, device_->handle, peer, offset, from, bytes, word, value, op);
 }
 void PeerCalls::signal(int peer, std::uint64_t word, std::uint64_t value, SignalOp op) const {
   device_->run(signal_kernel, device_->handle, peer, word, value, op);
